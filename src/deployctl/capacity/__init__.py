@@ -1,0 +1,1 @@
+"""The capacity search: pure, given a probe."""

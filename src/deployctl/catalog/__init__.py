@@ -1,0 +1,1 @@
+"""Plans, models, SLOs and workloads, as read from the inventory folder."""

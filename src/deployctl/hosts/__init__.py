@@ -1,0 +1,1 @@
+"""Reaching a machine over SSH: targets, keys, facts, tunnels."""

@@ -1,0 +1,1 @@
+"""The jobs: readable lists of steps that join the pure parts to the edges."""

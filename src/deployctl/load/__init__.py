@@ -1,0 +1,1 @@
+"""Load generation: the driver of the Locust process, the samples it takes, the streaming client."""

@@ -1,0 +1,1 @@
+"""Ollama's HTTP API and its journal."""

@@ -1,0 +1,1 @@
+"""Running the playbooks through ansible-runner, and the settings they get."""

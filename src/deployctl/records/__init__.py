@@ -1,0 +1,1 @@
+"""The record of a run: schema, files, comparison."""

@@ -1,0 +1,1 @@
+"""Renderings of records: HTML, Markdown, the terminal."""

@@ -1,0 +1,1 @@
+"""Does a variant fit a plan, with the bytes of every part."""

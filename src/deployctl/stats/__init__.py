@@ -1,0 +1,1 @@
+"""Quantiles, intervals under dependence, sequential tests. Pure."""
