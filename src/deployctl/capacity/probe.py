@@ -77,4 +77,6 @@ class Prober(Protocol):
     The prober drains the host before it returns. It enforces ``max_seconds`` itself.
     """
 
-    def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun: ...
+    def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
+        """Run one probe of at most ``max_seconds``."""
+        ...
