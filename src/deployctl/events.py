@@ -21,7 +21,7 @@ class StepStarted:
 
 @dataclass(frozen=True)
 class StepProgress:
-    """The running step moved on: ``current`` of ``total`` in ``unit`` ("bytes", "tasks", "requests"), where countable."""
+    """The running step moved on: ``current`` of ``total`` in ``unit`` (bytes, tasks, requests), where countable."""
 
     step: str
     message: str
