@@ -38,6 +38,10 @@ class CatalogError(UsageError):
     """An inventory file that cannot be read: always names the file and, where known, the line."""
 
 
+class RecordError(UsageError):
+    """A record that is not there, cannot be read or is of a newer schema: always names the file or the run."""
+
+
 class HostError(DeployctlError):
     """The host cannot be reached, or it refused."""
 
