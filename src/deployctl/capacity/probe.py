@@ -50,7 +50,10 @@ class Look:
     """What a running probe shows when it asks "go on?".
 
     ``now_s`` is the probe's clock. ``pending_start_s`` are the intended starts of the requests that are still open:
-    without them a short look would see the quick requests only. ``invalid`` names gates that have tripped so far.
+    without them a short look would see the quick requests only. ``pending_ttft_s``, where the prober knows it, runs
+    parallel to it: the TTFT of the open requests that have had their first token, NaN for those that still wait for it;
+    with it a request that has waited too long is a miss before it ends. ``invalid`` names the gates that have
+    tripped so far.
     """
 
     users: int
@@ -58,6 +61,7 @@ class Look:
     requests: Requests
     pending_start_s: Floats
     invalid: tuple[str, ...] = ()
+    pending_ttft_s: Floats | None = None
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Quantiles, intervals under dependence, sequential tests. Pure."""
+"""Statistics of dependent yes/no outcomes: pure functions on numpy arrays."""
