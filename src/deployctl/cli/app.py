@@ -138,7 +138,7 @@ def hoist(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of its outcome."""
     words = hoist(sys.argv[1:] if arguments is None else arguments)
-    verbose = any(word.startswith("-v") and set(word[1:]) == {"v"} or word == "--verbose" for word in words)
+    verbose = any((word.startswith("-v") and set(word[1:]) == {"v"}) or word == "--verbose" for word in words)
     try:
         code = app(words, prog_name="deployctl", standalone_mode=False)
     except DeployctlError as error:

@@ -1,0 +1,29 @@
+"""The options that several commands share, declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+PlanId = Annotated[str, typer.Option("--plan", help="The plan, by its id (deployctl plans).")]
+ModelRef = Annotated[str, typer.Option("--model", help="The model as name:tag (deployctl models).")]
+Host = Annotated[
+    str | None, typer.Option("--host", help="user@address[:port], or a name of inventory/hosts.yml.", metavar="HOST")
+]
+KeyFile = Annotated[Path | None, typer.Option("--key", help="The private key to log in with.", dir_okay=False)]
+AcceptNew = Annotated[bool, typer.Option("--accept-new", help="Accept a host key that was never seen before.")]
+Engine = Annotated[str | None, typer.Option("--engine", help="ollama, or embedded (small, ships with us).")]
+Archive = Annotated[Path | None, typer.Option("--ollama-archive", help="A local release archive of Ollama.")]
+OllamaVersion = Annotated[str | None, typer.Option("--ollama-version", help="An official release to install.")]
+Gguf = Annotated[Path | None, typer.Option("--gguf", help="A weights file to import under the model's name.")]
+Variant = Annotated[str | None, typer.Option("--variant", help="The quantization, for example q4_K_M.")]
+Slots = Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="Parallel slots.")]
+Context = Annotated[int | None, typer.Option("--context", min=64, help="Context per slot, in tokens.")]
+KvType = Annotated[str, typer.Option("--kv-type", help="f16, q8_0 or q4_0.")]
+SloName = Annotated[str | None, typer.Option("--slo", help="The latency targets (inventory/slos.yml).")]
+WorkloadName = Annotated[str | None, typer.Option("--workload", help="What users do (inventory/workloads.yml).")]
+BudgetText = Annotated[str, typer.Option("--budget", help="quick, standard, certify, or a time such as 20m.")]
+MaxUsers = Annotated[int | None, typer.Option("--max-users", min=1, help="Never try more users than this.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.")]

@@ -1,0 +1,46 @@
+"""From the options of a command to what the jobs are asked for."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import fields
+from typing import Any
+
+import typer
+
+from deployctl.cli.context import Globals
+from deployctl.errors import UsageError
+from deployctl.jobs.wanted import Place, Wanted
+
+# Where an option's name differs from the field that it fills.
+RENAMED = {"key": "key_file", "ollama_archive": "archive"}
+ENGINES = ("ollama", "embedded")
+KV_TYPES = ("f16", "q8_0", "q4_0")
+
+
+def wanted_of(ctx: typer.Context) -> Wanted:
+    """Collect the order from the command's options; raises UsageError for a value that no choice has."""
+    given = {RENAMED.get(name, name): value for name, value in ctx.params.items()}
+    _one_of("--engine", given.get("engine"), ENGINES)
+    _one_of("--kv-type", given.get("kv_type"), KV_TYPES)
+    known = {field.name for field in fields(Wanted)}
+    chosen: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+    chosen.setdefault("model", "")
+    return Wanted(**chosen, key_policy="accept-new" if given.get("accept_new") else _policy())
+
+
+def place_of(world: Globals) -> Place:
+    """Where the jobs keep things."""
+    return Place(data_dir=world.data_dir, cache_dir=world.cache_dir)
+
+
+def _policy() -> Any:
+    # Nobody is there to answer a question unless both ends are a terminal.
+    asking = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
+    return "ask" if asking else "refuse"
+
+
+def _one_of(option: str, value: str | None, choices: tuple[str, ...]) -> None:
+    if value is not None and value not in choices:
+        raise UsageError(f"{option} {value}: not one of {', '.join(choices)}")

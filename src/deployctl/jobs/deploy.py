@@ -1,0 +1,180 @@
+"""From a host that answers to a served model: size, choose the engine, provision, open the tunnel, preload, verify."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from deployctl.catalog.plans import Plan
+from deployctl.errors import ModelUnavailable, ProvisionError
+from deployctl.events import Emit, Warned, step
+from deployctl.hosts.facts import HostFacts
+from deployctl.hosts.tunnel import Tunnel, open_tunnel
+from deployctl.jobs.order import Order
+from deployctl.jobs.reach import Reached
+from deployctl.jobs.sold import missing, surplus, usable_cpus
+from deployctl.jobs.source import choose_gguf, choose_source
+from deployctl.jobs.wanted import Place, Wanted
+from deployctl.ollama.client import Installed, Server, refuse_unsafe
+from deployctl.provision.deploy import ModelFiles, provision
+from deployctl.provision.playbook import Play
+from deployctl.provision.settings import Settings, Source
+from deployctl.resources import Project
+from deployctl.sizing.choose import Capacity, Fit, choose
+from deployctl.units import format_bytes
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model that answers: where, and everything that was decided on the way."""
+
+    url: str
+    server: Server
+    tunnel: Tunnel
+    version: str
+    fit: Fit
+    settings: Settings
+    source: Source
+    play: Play
+    model: Installed
+    load_s: float
+    gpu_share: float
+    notes: tuple[str, ...]
+
+
+def size_plan(wanted: Wanted, order: Order) -> Fit:
+    """Size against what the plan sells, before any host is touched; raises DoesNotFit."""
+    return _choose(wanted, order, _of_plan(order.plan))
+
+
+def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit:
+    """Size against what is there and was sold, whichever is less of each; raises DoesNotFit."""
+    with step(emit, "size", "Sizing") as current:
+        sold = _of_plan(order.plan)
+        found = Capacity(
+            ram_bytes=facts.ram_bytes,
+            vram_bytes=tuple(gpu.vram_bytes for gpu in facts.gpus if gpu.vram_bytes),
+            disk_bytes=sold.disk_bytes,
+            cpus=int(usable_cpus(facts)) or 1,
+        )
+        fit = _choose(
+            wanted,
+            order,
+            Capacity(
+                ram_bytes=min(sold.ram_bytes, found.ram_bytes),
+                vram_bytes=tuple(map(min, sold.vram_bytes, found.vram_bytes)),
+                disk_bytes=sold.disk_bytes,
+                cpus=min(sold.cpus, found.cpus),
+            ),
+        )
+        slots = f"{fit.slots} slot{'s' if fit.slots > 1 else ''}"
+        current.detail = (
+            f"{order.reference} {fit.variant}, {slots} of {fit.context} tokens, "
+            f"{format_bytes(fit.bytes.total)} of {format_bytes(fit.bytes.available)}"
+        )
+    return fit
+
+
+def settings_for(fit: Fit, order: Order, facts: HostFacts) -> Settings:
+    """Every setting explicit. On a CPU host the threads are the CPUs that were sold and that a quota leaves."""
+    cpus = min(order.plan.vcpus, int(usable_cpus(facts)) or 1)
+    return Settings(
+        slots=fit.slots,
+        context=fit.context,
+        threads=None if order.plan.gpus else cpus,
+        kv_cache_type=fit.kv_type,
+    )
+
+
+@contextmanager
+def deploy(
+    wanted: Wanted, order: Order, reached: Reached, project: Project, place: Place, log: Path, emit: Emit
+) -> Iterator[Served]:
+    """Provision the host and keep a tunnel to the served model open for the duration of the block."""
+    facts = reached.facts
+    notes = _compare(order.plan, reached, emit)
+    fit = size_host(wanted, order, facts, emit)
+    with step(emit, "engine", "Choosing the engine") as current:
+        source = choose_source(wanted, facts, place, emit)
+        gguf = choose_gguf(wanted, source, place, fit.reference)
+        current.detail = f"{source.engine} {source.version} from {source.url or 'a local archive'}"
+    settings = settings_for(fit, order, facts)
+    with step(emit, "provision", "Provisioning") as current:
+        model = ModelFiles(reference=fit.reference, gguf=gguf)
+        play = provision(reached.target, settings, source, model, project=project, log=log, emit=emit)
+        current.detail = f"{play.ok} tasks, {play.changed} changed"
+        if not play.changed:
+            current.skip(f"nothing to do: {play.ok} tasks, 0 changed")
+    with step(emit, "tunnel", "Opening the tunnel") as current:
+        tunnel = open_tunnel(reached.target, settings.port)
+        current.detail = f"{tunnel.url} to {reached.target.name}, port {settings.port}"
+    with tunnel:
+        server = Server(tunnel.url)
+        with step(emit, "load", "Loading the model") as current:
+            version = server.version()
+            refuse_unsafe(version)
+            installed = server.find(fit.reference)
+            load_s = server.preload(fit.reference)
+            gpu_share = verify_loaded(server, fit.reference, settings)
+            current.detail = f"{installed.name}, {format_bytes(installed.bytes)}, engine {version}"
+        yield Served(
+            url=tunnel.url,
+            server=server,
+            tunnel=tunnel,
+            version=version,
+            fit=fit,
+            settings=settings,
+            source=source,
+            play=play,
+            model=installed,
+            load_s=load_s,
+            gpu_share=gpu_share,
+            notes=notes,
+        )
+
+
+def verify_loaded(server: Server, reference: str, settings: Settings | None) -> float:
+    """Check that the model is in memory as configured; returns the share of it that is in VRAM.
+
+    Raises ModelUnavailable when it is not loaded, ProvisionError when its context is not the one asked for.
+    """
+    name = reference if ":" in reference else f"{reference}:latest"
+    loaded = {model.name: model for model in server.loaded()}
+    if name not in loaded:
+        raise ModelUnavailable(f"{reference} was loaded and is gone again", hint="journalctl -u ollama -n 50")
+    model = loaded[name]
+    if settings is not None and model.context is not None and model.context != settings.context:
+        raise ProvisionError(
+            f"{reference} runs with a context of {model.context} tokens, not the {settings.context} asked for",
+            hint="another client may have reloaded it; run the same command again",
+        )
+    return model.vram_bytes / model.bytes if model.bytes else 0.0
+
+
+def _compare(plan: Plan, reached: Reached, emit: Emit) -> tuple[str, ...]:
+    if reached.sandbox:
+        return ()
+    short, over = missing(plan, reached.facts), surplus(plan, reached.facts)
+    for sentence in short:
+        emit(Warned(sentence))
+    for sentence in over:
+        emit(Warned(f"{sentence}: a number measured here says too much for the plan"))
+    return (*short, *over)
+
+
+def _of_plan(plan: Plan) -> Capacity:
+    return Capacity(ram_bytes=plan.ram_bytes, vram_bytes=plan.vram_bytes, disk_bytes=plan.disk_bytes, cpus=plan.vcpus)
+
+
+def _choose(wanted: Wanted, order: Order, capacity: Capacity) -> Fit:
+    return choose(
+        order.model,
+        capacity,
+        order.question.workload,
+        variant=wanted.variant,
+        slots=wanted.slots,
+        context=wanted.context,
+        kv_type=wanted.kv_type,
+    )

@@ -1,0 +1,95 @@
+"""From a served model to a capacity: the load generator, a one-user baseline, the search under the host's gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deployctl.capacity.search import Prior, Result, search
+from deployctl.catalog.workloads import Workload
+from deployctl.errors import MeasurementError
+from deployctl.events import Emit, step
+from deployctl.jobs.order import Question
+from deployctl.load.baseline import Baseline, baseline
+from deployctl.load.driver import LocustDriver
+from deployctl.load.prober import LoadProber
+from deployctl.resources import Project
+from deployctl.telemetry.gates import judge
+from deployctl.telemetry.sampler import Sampler
+from deployctl.units import format_seconds
+
+if TYPE_CHECKING:
+    from deployctl.hosts.ssh import Session
+
+Gates = Callable[[float, float], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the load generator and the search brought home."""
+
+    baseline: Baseline
+    result: Result
+    load_s: float
+    samples: Path | None
+
+
+def measure(
+    question: Question,
+    *,
+    url: str,
+    reference: str,
+    slots: int | None,
+    session: Session | None,
+    out_dir: Path,
+    project: Project,
+    seed: int,
+    max_users: int | None,
+    load_s: float,
+    emit: Emit,
+) -> Measured:
+    """Run the baseline and the search against ``url``; telemetry gates apply where there is a session to the host."""
+    with ExitStack() as stack:
+        gates: Gates | None = None
+        if session is not None:
+            sampler = stack.enter_context(Sampler(session))
+            gates = lambda began, ended: judge(sampler.window(began, ended))  # noqa: E731
+        with step(emit, "generator", "Starting the load generator") as current:
+            driver = stack.enter_context(
+                LocustDriver(url, reference, question.workload, seed=seed, out_dir=out_dir, project=project)
+            )
+            current.detail = f"Locust in a process of its own, workload {question.workload.name}"
+        with step(emit, "baseline", "One user alone") as current:
+            alone = baseline(driver)
+            current.detail = (
+                f"first token {format_seconds(alone.ttft_s)}, {alone.decode_tokens_per_s:.1f} tokens/s for one user"
+            )
+        with step(emit, "search", "Searching for the capacity") as current:
+            prober = LoadProber(driver, gates=gates)
+            prior = Prior(users_guess=guess_users(alone, slots, question.workload), slots=slots)
+            result = search(
+                prober,
+                question.slo.to_slo(),
+                prior,
+                question.budget,
+                emit=emit,
+                **({"max_users": max_users} if max_users else {}),
+            )
+            current.detail = f"{len(result.probes)} probes, {result.status}"
+        samples = driver.samples_path
+    return Measured(alone, result, load_s, samples)
+
+
+def guess_users(alone: Baseline, slots: int | None, workload: Workload) -> int:
+    """Where the search starts: enough users to keep every slot busy at the speed that one user saw.
+
+    A user asks for the server e2e seconds out of every e2e + think seconds, so slots · (e2e + think) / e2e users keep
+    the slots busy if parallel decoding were free; half of it is a modest start.
+    """
+    if not 0 < alone.e2e_s < float("inf"):
+        raise MeasurementError("the baseline measured no finished request", hint="deployctl test --url … -v")
+    busy = (slots or 1) * (alone.e2e_s + workload.think_s.mean) / alone.e2e_s
+    return max(1, round(busy / 2))

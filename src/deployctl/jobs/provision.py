@@ -1,0 +1,84 @@
+"""Install and start, or say what would change, or take it all away again: the jobs without a measurement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deployctl.catalog.load import load_catalog
+from deployctl.errors import Cancelled
+from deployctl.events import Emit, step
+from deployctl.jobs.deploy import deploy, settings_for, size_host, size_plan
+from deployctl.jobs.order import resolve
+from deployctl.jobs.reach import reach
+from deployctl.jobs.recording import Stopwatch
+from deployctl.jobs.source import choose_gguf, choose_source
+from deployctl.jobs.wanted import Place, Wanted
+from deployctl.provision.deploy import ModelFiles, teardown
+from deployctl.provision.deploy import provision as run_provision
+from deployctl.provision.playbook import Play
+from deployctl.records.store import RunStore
+from deployctl.resources import Project
+from deployctl.sizing.choose import Fit
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """What provisioning did (or, in a dry run, would do)."""
+
+    host: str
+    fit: Fit | None
+    play: Play
+    timings: dict[str, float]
+
+
+def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False) -> Provisioned:
+    """Bring the host to a loaded model; with ``dry_run`` connect, compare and change nothing."""
+    watch = Stopwatch(emit)
+    catalog = load_catalog(project)
+    order = resolve(wanted, catalog)
+    size_plan(wanted, order)
+    log = RunStore(place.data_dir).root.parent / "provision.log"
+    try:
+        with reach(wanted, catalog, place, watch) as reached:
+            host = str(reached.target)
+            if not dry_run:
+                with deploy(wanted, order, reached, project, place, log, watch) as served:
+                    return Provisioned(host, served.fit, served.play, watch.timings)
+            fit = size_host(wanted, order, reached.facts, watch)
+            source = choose_source(wanted, reached.facts, place, watch)
+            model = ModelFiles(reference=fit.reference, gguf=choose_gguf(wanted, source, place, fit.reference))
+            with step(watch, "provision", "Looking what would change") as current:
+                play = run_provision(
+                    reached.target,
+                    settings_for(fit, order, reached.facts),
+                    source,
+                    model,
+                    project=project,
+                    log=log,
+                    emit=watch,
+                    dry_run=True,
+                )
+                current.detail = f"{play.changed} of {play.ok} tasks would change something; nothing was changed"
+            return Provisioned(host, fit, play, watch.timings)
+    except KeyboardInterrupt:
+        raise Cancelled("cancelled; provisioning is idempotent: run the same command again") from None
+
+
+def down(
+    wanted: Wanted, *, purge: bool, project: Project, place: Place, emit: Emit, dry_run: bool = False
+) -> Provisioned:
+    """Remove the engine from the host; with ``purge`` the models, the user and its home as well."""
+    watch = Stopwatch(emit)
+    catalog = load_catalog(project)
+    if wanted.plan is not None:
+        catalog.plan(wanted.plan)
+    log = place.data_dir / "provision.log"
+    try:
+        with reach(wanted, catalog, place, watch) as reached:
+            with step(watch, "teardown", "Removing") as current:
+                play = teardown(reached.target, purge=purge, project=project, log=log, emit=watch, dry_run=dry_run)
+                current.detail = f"{play.ok} tasks, {play.changed} {'would change' if dry_run else 'changed'}"
+            host = str(reached.target)
+    except KeyboardInterrupt:
+        raise Cancelled("cancelled; run the same command again") from None
+    return Provisioned(host, None, play, watch.timings)

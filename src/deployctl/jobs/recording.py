@@ -1,0 +1,150 @@
+"""Turning what a job found into its record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from deployctl import __version__
+from deployctl.catalog.plans import Plan
+from deployctl.events import Emit, Event, StepFinished
+from deployctl.jobs.deploy import Served
+from deployctl.jobs.measure import Measured
+from deployctl.jobs.order import Order, Question
+from deployctl.jobs.reach import Reached
+from deployctl.records.schema import Record
+
+FLAGS_THAT_MATTER = ("avx", "avx2", "avx512f", "avx512_vnni", "amx_tile", "f16c", "fma", "asimd", "sve")
+
+
+@dataclass
+class Stopwatch:
+    """An ``Emit`` that passes events on and keeps the wall time of every step, in seconds, in order."""
+
+    emit: Emit
+    timings: dict[str, float] = field(default_factory=dict)
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def __call__(self, event: Event) -> None:
+        """Keep a finished step's time and pass the event on."""
+        if isinstance(event, StepFinished):
+            self.timings[event.step] = round(event.seconds, 3)
+        self.emit(event)
+
+
+def plan_block(plan: Plan | None) -> dict[str, Any] | None:
+    """The plan as the catalogue has it."""
+    return None if plan is None else plan.model_dump(mode="json")
+
+
+def host_block(reached: Reached) -> dict[str, Any]:
+    """The host as it was found."""
+    facts = reached.facts
+    return {
+        "name": reached.target.name,
+        "address": reached.target.address,
+        "os": f"{facts.os_id} {facts.os_version}".strip() or None,
+        "cpus": facts.cpus,
+        "ram_bytes": facts.ram_bytes,
+        "gpus": [
+            {"model": gpu.model, "vram_bytes": gpu.vram_bytes, "driver": gpu.driver or None} for gpu in facts.gpus
+        ],
+        "arch": facts.arch,
+        "kernel": facts.kernel,
+        "cpu_model": facts.cpu_model or None,
+        "cpu_flags": [flag for flag in facts.cpu_flags if flag in FLAGS_THAT_MATTER],
+        "cpu_quota": facts.cpu_quota,
+        "swap_bytes": facts.swap_bytes,
+        "virtualization": facts.virtualization or None,
+        "host_key": reached.session.fingerprint,
+    }
+
+
+def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, Any]:
+    """Model, deployment and sizing of a host that deployctl itself set up."""
+    fit = served.fit
+    return {
+        "model": {
+            "name": order.reference,
+            "variant": fit.variant,
+            "digest": served.model.digest or None,
+            "bytes": served.model.bytes,
+            "reference": fit.reference,
+        },
+        "deployment": {
+            "engine": served.source.engine,
+            "ollama_version": served.version,
+            "settings": asdict(served.settings),
+            "archive_sha256": served.source.sha256,
+            "service_manager": reached.target.service_manager,
+            "gpu_share": served.gpu_share,
+        },
+        "sizing": {
+            "bytes": {key: value for key, value in asdict(fit.bytes).items() if key in SIZING_PARTS},
+            "slots": fit.slots,
+            "context": fit.context,
+            "kv_type": fit.kv_type,
+            "gpu_layers": fit.gpu_layers,
+            "fits": fit.fits,
+            "reasons": list(fit.reasons),
+        },
+    }
+
+
+SIZING_PARTS = ("weights", "kv", "compute", "prompt_cache", "runtime", "os_reserve", "total", "available")
+
+
+def measured_blocks(measured: Measured) -> dict[str, Any]:
+    """Baseline, probes and capacity."""
+    result = measured.result
+    return {
+        "baseline": asdict(measured.baseline),
+        "probes": [asdict(probe) for probe in result.probes],
+        "capacity": {
+            "status": result.status,
+            "certified_users": result.certified_users,
+            "at_most_users": result.at_most_users,
+            "confidence": result.confidence,
+            "limited_by": result.limited_by,
+        },
+        "seconds_by_activity": dict(result.seconds_by_activity),
+        "samples": measured.samples,
+    }
+
+
+def make_record(
+    run_id: str,
+    watch: Stopwatch,
+    question: Question,
+    blocks: Mapping[str, Any],
+    *,
+    plan: Plan | None,
+    notes: tuple[str, ...],
+) -> Record:
+    """Put the blocks together."""
+    return Record.model_validate(
+        {
+            "run_id": run_id,
+            "started_at": watch.started_at,
+            "ended_at": datetime.now(UTC),
+            "deployctl_version": __version__,
+            "plan": plan_block(plan),
+            "workload": question.workload.model_dump(mode="json"),
+            "slo": {**asdict(question.slo.to_slo()), "name": question.slo.name},
+            "timings": watch.timings,
+            "notes": notes,
+            **blocks,
+        }
+    )
+
+
+def embedded_note() -> str:
+    """What a number measured on the embedded engine does not say."""
+    return "the embedded engine is llama.cpp behind Ollama's API: its speed is not that of a genuine Ollama"
+
+
+def shared_cores_note() -> str:
+    """What a number measured in the sandbox does not say."""
+    return "the sandbox shares its CPUs with the load generator: a host of its own serves more"

@@ -1,0 +1,109 @@
+"""Measure only: a model that is already served, behind a URL or on a host that is reached by a tunnel."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from deployctl.catalog.load import load_catalog
+from deployctl.errors import Cancelled, UsageError
+from deployctl.events import Emit, step
+from deployctl.hosts.tunnel import open_tunnel
+from deployctl.jobs.deploy import verify_loaded
+from deployctl.jobs.measure import measure
+from deployctl.jobs.order import ask
+from deployctl.jobs.reach import SANDBOX, Reached, reach
+from deployctl.jobs.recording import Stopwatch, host_block, make_record, measured_blocks
+from deployctl.jobs.reporting import keep
+from deployctl.jobs.up import Outcome
+from deployctl.jobs.wanted import Place, Wanted
+from deployctl.ollama.client import Installed, Server, refuse_unsafe
+from deployctl.provision.settings import Settings
+from deployctl.records.store import RunStore
+from deployctl.resources import Project
+from deployctl.units import format_bytes
+
+if TYPE_CHECKING:
+    from deployctl.hosts.ssh import Session
+
+OLLAMA_PORT = Settings(slots=1, context=1).port
+
+
+def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emit: Emit) -> Outcome:
+    """Measure the capacity of ``url``, or of the Ollama on ``wanted.host``; nothing is installed or changed.
+
+    Behind a bare URL there is no session to the host, so nothing watches its CPUs: the record says so.
+    """
+    watch = Stopwatch(emit)
+    catalog = load_catalog(project)
+    plan = catalog.plan(wanted.plan) if wanted.plan else None
+    question = ask(wanted, catalog, plan)
+    if url is None and wanted.host is None and wanted.plan in (None, SANDBOX):
+        raise UsageError(
+            "there is nothing to test", hint="--url http://address:11434, --host user@address or --plan ID"
+        )
+    store = RunStore(place.data_dir)
+    run = store.new_run()
+    try:
+        with ExitStack() as stack:
+            reached: Reached | None = None
+            session: Session | None = None
+            if url is None:
+                reached = stack.enter_context(reach(wanted, catalog, place, watch))
+                session = reached.session
+                with step(watch, "tunnel", "Opening the tunnel") as current:
+                    tunnel = stack.enter_context(open_tunnel(reached.target, OLLAMA_PORT))
+                    current.detail = f"{tunnel.url} to {reached.target.name}"
+                url = tunnel.url
+            server = Server(url.rstrip("/"))
+            with step(watch, "load", "Loading the model") as current:
+                version = server.version()
+                refuse_unsafe(version)
+                model = server.find(wanted.model)
+                load_s = server.preload(wanted.model)
+                gpu_share = verify_loaded(server, wanted.model, None)
+                current.detail = f"{model.name}, {format_bytes(model.bytes)}, engine {version}"
+            measured = measure(
+                question,
+                url=server.url,
+                reference=wanted.model,
+                slots=wanted.slots,
+                session=session,
+                out_dir=run.dir,
+                project=project,
+                seed=wanted.seed,
+                max_users=wanted.max_users,
+                load_s=load_s,
+                emit=watch,
+            )
+            blocks = {
+                "host": host_block(reached) if reached else None,
+                **_external_blocks(wanted, model, version, gpu_share),
+                **measured_blocks(measured),
+            }
+    except KeyboardInterrupt:
+        raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
+    notes = () if session else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
+    with step(watch, "record", "Writing record and report") as current:
+        record = make_record(run.id, watch, question, blocks, plan=plan, notes=notes)
+        keep(store, record, project)
+        current.detail = str(run.dir)
+    return Outcome(record, run)
+
+
+def _external_blocks(wanted: Wanted, model: Installed, version: str, gpu_share: float) -> dict[str, Any]:
+    return {
+        "model": {
+            "name": wanted.model,
+            "variant": model.quantization or None,
+            "digest": model.digest or None,
+            "bytes": model.bytes,
+        },
+        "deployment": {
+            "engine": "external",
+            "ollama_version": version,
+            "settings": {},
+            "gpu_share": gpu_share,
+        },
+        "sizing": None,
+    }

@@ -1,0 +1,84 @@
+"""The main job: a plan and a model go in, a certified number of concurrent users comes out."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from deployctl.catalog.load import load_catalog
+from deployctl.errors import Cancelled
+from deployctl.events import Emit, step
+from deployctl.jobs.deploy import deploy, size_plan
+from deployctl.jobs.measure import measure
+from deployctl.jobs.order import resolve
+from deployctl.jobs.reach import reach
+from deployctl.jobs.recording import (
+    Stopwatch,
+    embedded_note,
+    host_block,
+    make_record,
+    measured_blocks,
+    served_blocks,
+    shared_cores_note,
+)
+from deployctl.jobs.reporting import keep
+from deployctl.jobs.wanted import Place, Wanted
+from deployctl.records.schema import Record
+from deployctl.records.store import Run, RunStore
+from deployctl.resources import Project
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its record, and the folder that keeps it."""
+
+    record: Record
+    run: Run
+
+
+def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome:
+    """Provision, serve, measure, record.
+
+    Raises DeployctlError of the kind that the README lists by exit code; Cancelled keeps the samples.
+    """
+    watch = Stopwatch(emit)
+    catalog = load_catalog(project)
+    order = resolve(wanted, catalog)
+    size_plan(wanted, order)
+    store = RunStore(place.data_dir)
+    run = store.new_run()
+    try:
+        with ExitStack() as stack:
+            reached = stack.enter_context(reach(wanted, catalog, place, watch))
+            log = run.dir / "provision.log"
+            served = stack.enter_context(deploy(wanted, order, reached, project, place, log, watch))
+            measured = measure(
+                order.question,
+                url=served.url,
+                reference=served.fit.reference,
+                slots=served.settings.slots,
+                session=reached.session,
+                out_dir=run.dir,
+                project=project,
+                seed=wanted.seed,
+                max_users=wanted.max_users,
+                load_s=served.load_s,
+                emit=watch,
+            )
+            notes = served.notes
+            if served.source.engine == "embedded":
+                notes += (embedded_note(),)
+            if reached.sandbox:
+                notes += (shared_cores_note(),)
+            blocks = {
+                "host": host_block(reached),
+                **served_blocks(order, reached, served),
+                **measured_blocks(measured),
+            }
+    except KeyboardInterrupt:
+        raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
+    with step(watch, "record", "Writing record and report") as current:
+        record = make_record(run.id, watch, order.question, blocks, plan=order.plan, notes=notes)
+        keep(store, record, project)
+        current.detail = str(run.dir)
+    return Outcome(record, run)

@@ -1,0 +1,52 @@
+"""What the user asked for, before anything is looked up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+Engine = Literal["ollama", "embedded"]
+KeyPolicy = Literal["ask", "accept-new", "refuse"]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """One order: which plan, which model, where, how; None means "choose for me"."""
+
+    model: str
+    plan: str | None = None
+    host: str | None = None
+    key_file: Path | None = None
+    key_policy: KeyPolicy = "ask"
+    engine: Engine | None = None
+    archive: Path | None = None
+    ollama_version: str | None = None
+    gguf: Path | None = None
+    variant: str | None = None
+    slots: int | None = None
+    context: int | None = None  # tokens per slot
+    kv_type: str = "f16"
+    slo: str | None = None
+    workload: str | None = None
+    budget: str = "standard"
+    max_users: int | None = None
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job keeps and finds things."""
+
+    data_dir: Path
+    cache_dir: Path
+
+    @property
+    def known_hosts(self) -> Path:
+        """Our own known_hosts, shared by paramiko, OpenSSH and Ansible."""
+        return self.data_dir / "known_hosts"
+
+    @property
+    def sandbox(self) -> Path:
+        """The sandbox's disk."""
+        return self.data_dir / "sandbox"
