@@ -8,7 +8,6 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -49,9 +48,11 @@ def print_error(error: DeployctlError, *, as_json: bool, verbose: bool) -> None:
 
 def print_internal_error(error: Exception, words: Sequence[str]) -> int:
     """Keep the traceback in a file, ask for a bug report, and return the exit code of an internal error."""
+    from platformdirs import user_state_path
+
     from deployctl import __version__
 
-    folder = Path(sys.prefix if not Path.home().is_dir() else Path.home()) / ".local" / "state" / "deployctl"
+    folder = user_state_path("deployctl")
     log = folder / f"crash-{time.strftime('%Y%m%dT%H%M%S')}.log"
     text = f"deployctl {__version__}\ncommand: {words[0] if words else ''}\n\n" + "".join(
         traceback.format_exception(error)

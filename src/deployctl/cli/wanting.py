@@ -32,7 +32,11 @@ def wanted_of(ctx: typer.Context) -> Wanted:
 
 def place_of(world: Globals) -> Place:
     """Where the jobs keep things."""
-    return Place(data_dir=world.data_dir, cache_dir=world.cache_dir)
+    return Place(data_dir=world.data_dir, cache_dir=world.cache_dir, ask=_ask)
+
+
+def _ask(question: str) -> bool:
+    return typer.confirm(question, err=True)
 
 
 def _policy() -> Any:

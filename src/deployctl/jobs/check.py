@@ -13,6 +13,8 @@ from deployctl.jobs.wanted import Place, Wanted
 from deployctl.resources import Project
 from deployctl.units import format_bytes
 
+ROOT_WORDS = {"root": "logged in as root", "sudo": "sudo", "sudo-password": "sudo, with a password", "": "no"}
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -44,8 +46,7 @@ def check_host(wanted: Wanted, *, project: Project, place: Place, emit: Emit) ->
 def found_of(facts: HostFacts) -> dict[str, str]:
     """The facts in words, in the order in which people ask for them."""
     disks = ", ".join(
-        f"{mount} {format_bytes(disk.free_bytes)} free of {format_bytes(disk.total_bytes)}"
-        for mount, disk in facts.disks.items()
+        f"{disk.mount} {format_bytes(disk.free_bytes)} free of {format_bytes(disk.size_bytes)}" for disk in facts.disks
     )
     gpus = ", ".join(
         f"{gpu.model} ({format_bytes(gpu.vram_bytes)})" if gpu.vram_bytes else gpu.model for gpu in facts.gpus
@@ -59,7 +60,7 @@ def found_of(facts: HostFacts) -> dict[str, str]:
         "disks": disks or "unknown",
         "GPUs": gpus or "none",
         "services": "systemd" if facts.systemd else "no systemd",
-        "root": "yes" if facts.root_or_sudo else "no",
+        "root": ROOT_WORDS[facts.root_or_sudo],
         "Python": facts.python or "none",
         "Ollama": facts.ollama_version or ("running" if facts.ollama_running else "none"),
     }
@@ -68,7 +69,7 @@ def found_of(facts: HostFacts) -> dict[str, str]:
 def problems_of(facts: HostFacts, *, become: bool) -> tuple[str, ...]:
     """What provisioning would stumble over."""
     problems = []
-    if become and not facts.root_or_sudo:
+    if become and facts.root_or_sudo not in ("root", "sudo"):
         problems.append("neither root nor sudo without a password: provisioning needs one of them")
     if become and not facts.systemd:
         problems.append("no systemd: the service cannot be installed")

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deployctl.capacity.search import Prior, Result, search
+from deployctl.capacity.result import Prior, Result
+from deployctl.capacity.search import search
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.events import Emit, step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deployctl.capacity.search import Budget
+from deployctl.capacity.result import Budget
 from deployctl.catalog.catalog import Catalog
 from deployctl.catalog.models import ModelEntry
 from deployctl.catalog.plans import Plan

@@ -48,7 +48,7 @@ def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit) -> Iterato
                 target = stack.enter_context(SandboxHost(place.sandbox)).target
             else:
                 target = find_target(wanted, catalog, place)
-            session = stack.enter_context(connect(target, wanted.key_policy))
+            session = stack.enter_context(connect(target, wanted.key_policy, ask=place.ask))
             facts = gather(session)
             current.detail = describe(target, facts)
         yield Reached(target, session, facts, sandbox)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,10 +37,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job keeps and finds things."""
+    """Where a job keeps and finds things, and whom it may ask (a question in, yes or no out; None: nobody)."""
 
     data_dir: Path
     cache_dir: Path
+    ask: Callable[[str], bool] | None = None
 
     @property
     def known_hosts(self) -> Path:

@@ -1,0 +1,20 @@
+"""Fixtures that every part of the suite shares."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def cache_dir() -> Path:
+    """Where what is slow to make is kept between runs: engine archive, assembled model, lab root."""
+    return Path(os.environ.get("DEPLOYCTL_CACHE", ROOT / ".cache")).absolute()
