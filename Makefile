@@ -29,7 +29,7 @@ format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff format .
 
 bench: $(READY) ## measure what README and docs say, ratios side by side
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py $(if $(WRITE),--write)
 
 lock: ## make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra sandbox --extra dev --universal --python-version 3.11 \
