@@ -1,11 +1,16 @@
 """Fixtures that every part of the suite shares."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+# Fixtures with helpers of their own: lab hosts (systemd-nspawn) and a loopback sshd.
+sys.path[:0] = [str(ROOT / "tests" / "lab"), str(ROOT / "tests" / "hosts")]
+pytest_plugins = ["nspawn.fixtures", "loopback.sshd"]
 
 
 @pytest.fixture(scope="session")

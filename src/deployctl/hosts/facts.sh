@@ -1,0 +1,124 @@
+# What a host is, as key=value lines. POSIX sh and the tools that every Linux has; reads only, changes nothing.
+# A key may repeat (disk, gpu, pci). What cannot be found is left out: absence is the reader's business.
+LC_ALL=C; export LC_ALL
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/local/cuda/bin:/opt/rocm/bin; export PATH
+say() { printf '%s=%s\n' "$1" "$2"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+first() { sed -n "s/^$1[[:space:]]*:[[:space:]]*//p" "$2" 2>/dev/null | head -n 1; }
+
+say facts 1
+if [ -r /etc/os-release ]; then
+  ( . /etc/os-release; say os_id "$ID"; say os_version "$VERSION_ID" )
+fi
+say arch "$(uname -m)"
+say kernel "$(uname -r)"
+say hostname "$(uname -n)"
+say uid "$(id -u)"
+say user "$(id -un)"
+say home "$HOME"
+
+# CPU: x86 says "model name" and "flags", ARM says "Features" and leaves the name to lscpu.
+model=$(first 'model name' /proc/cpuinfo)
+if [ -z "$model" ] && have lscpu; then model=$(lscpu | sed -n 's/^Model name:[[:space:]]*//p' | head -n 1); fi
+say cpu_model "$model"
+flags=$(first flags /proc/cpuinfo)
+[ -n "$flags" ] || flags=$(first Features /proc/cpuinfo)
+say cpu_flags "$flags"
+if have nproc; then say cpus "$(nproc)"; else say cpus "$(grep -c '^processor' /proc/cpuinfo)"; fi
+
+# The CPU quota: the smallest along our control group's path, in version 2 (cpu.max) or 1 (cfs_quota_us).
+while IFS=: read -r number controllers path; do
+  if [ "$number" = 0 ] && [ -z "$controllers" ]; then
+    root=/sys/fs/cgroup
+    [ -d /sys/fs/cgroup/unified ] && root=/sys/fs/cgroup/unified
+    while :; do
+      [ -r "$root$path/cpu.max" ] && say cpu_max "$(cat "$root$path/cpu.max")"
+      [ -n "$path" ] && [ "$path" != / ] || break
+      path=${path%/*}
+    done
+  else
+    case ",$controllers," in *,cpu,*)
+      for root in "/sys/fs/cgroup/$controllers" /sys/fs/cgroup/cpu; do
+        [ -d "$root" ] || continue
+        here=$path
+        while :; do
+          if [ -r "$root$here/cpu.cfs_quota_us" ]; then
+            say cpu_max "$(cat "$root$here/cpu.cfs_quota_us") $(cat "$root$here/cpu.cfs_period_us")"
+          fi
+          [ -n "$here" ] && [ "$here" != / ] || break
+          here=${here%/*}
+        done
+        break
+      done ;;
+    esac
+  fi
+done 2>/dev/null </proc/self/cgroup
+
+# Memory, in the kernel's kB (1024 bytes).
+for pair in MemTotal:ram_kb MemAvailable:ram_available_kb SwapTotal:swap_kb; do
+  value=$(sed -n "s/^${pair%%:*}:[[:space:]]*\([0-9]*\).*/\1/p" /proc/meminfo)
+  [ -n "$value" ] && say "${pair##*:}" "$value"
+done
+
+# Disks: every mounted filesystem that has a device, in 1024-byte blocks: size, free, mount point.
+df -Pk 2>/dev/null | while read -r device blocks used free share mount; do
+  case $device in
+    /dev/loop*) case $mount in /snap/*) continue ;; esac ;;
+    /dev/*|overlay|rootfs|*:/*) ;;
+    *) case $mount in /) ;; *) continue ;; esac ;;
+  esac
+  case $mount in /etc/hosts|/etc/hostname|/etc/resolv.conf) continue ;; esac
+  say disk "$blocks $free $mount"
+done
+
+# GPUs: what sits on the bus, then what a driver says of it.
+for device in /sys/bus/pci/devices/*; do
+  [ -r "$device/class" ] || continue
+  class=$(cat "$device/class")
+  case $class in 0x0300*|0x0302*|0x0380*|0x1200*) ;; *) continue ;; esac
+  say pci "${device##*/} $(cat "$device/vendor") $(cat "$device/device") $class"
+done
+if have nvidia-smi; then
+  if listing=$(nvidia-smi --query-gpu=pci.bus_id,memory.total,driver_version,compute_cap,name --format=csv,noheader,nounits 2>&1); then
+    printf '%s\n' "$listing" | while IFS= read -r line; do [ -n "$line" ] && say nvidia "$line"; done
+  else
+    say nvidia_error "$(printf '%s' "$listing" | tr '\n' ' ')"
+  fi
+fi
+for card in /sys/class/drm/card*; do
+  [ -r "$card/device/mem_info_vram_total" ] || continue
+  name=$(cat "$card/device/product_name" 2>/dev/null)
+  address=$(readlink -f "$card/device")
+  version=$(cat /sys/module/amdgpu/version 2>/dev/null)
+  say amd "${address##*/}, $(cat "$card/device/mem_info_vram_total"), $version, $name"
+done
+
+if have systemd-detect-virt; then say virtualization "$(systemd-detect-virt 2>/dev/null)"
+elif grep -q '^flags.* hypervisor' /proc/cpuinfo 2>/dev/null; then say virtualization vm
+fi
+[ -d /run/systemd/system ] && say systemd 1
+if [ "$(id -u)" = 0 ]; then say privilege root
+elif have sudo; then
+  if sudo -n true 2>/dev/null; then say privilege sudo; else say privilege sudo-password; fi
+fi
+for name in python3 /usr/libexec/platform-python; do
+  if have "$name"; then say python "$(command -v "$name") $("$name" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)"; break; fi
+done
+[ -r /sys/fs/selinux/enforce ] && say selinux "$(cat /sys/fs/selinux/enforce)"
+
+# An Ollama that is there already: ours, or anybody's.
+for name in ollama "$HOME/.local/bin/ollama" /usr/local/bin/ollama; do
+  if have "$name"; then
+    say ollama_path "$(command -v "$name")"
+    say ollama_version "$("$name" --version 2>/dev/null </dev/null | sed -n 's/.*version is \([^[:space:]]*\).*/\1/p' | tail -n 1)"
+    break
+  fi
+done
+for stat in /proc/[0-9]*/cmdline; do
+  [ -r "$stat" ] || continue
+  command=$(tr '\0' ' ' <"$stat" 2>/dev/null)
+  case $command in
+    ollama\ serve*|*/ollama\ serve*) say ollama_running 1; break ;;
+  esac
+done 2>/dev/null
+say end 1

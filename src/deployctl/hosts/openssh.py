@@ -1,0 +1,43 @@
+"""Build OpenSSH's arguments: one pure function that the tunnel and Ansible share."""
+
+from __future__ import annotations
+
+from deployctl.hosts.target import Target
+
+CONNECT_TIMEOUT_S = 15
+
+
+def ssh_args(target: Target) -> list[str]:
+    """Return the options that pin who we are and who the host is, without port, user or address.
+
+    Nothing is read from the user's or the system's configuration: what paramiko was told is all that ssh is told.
+    A dead peer is noticed after 15 s (ServerAliveInterval x ServerAliveCountMax).
+    """
+    options = {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": f'"{target.known_hosts}"',  # ssh_config(5): double quotes keep spaces together
+        "GlobalKnownHostsFile": "/dev/null",
+        "UpdateHostKeys": "no",
+        "CheckHostIP": "no",
+        "IdentitiesOnly": "yes",  # hardened servers allow two keys only before they hang up
+        "PreferredAuthentications": "publickey",
+        "ConnectTimeout": str(CONNECT_TIMEOUT_S),
+        "ServerAliveInterval": "5",
+        "ServerAliveCountMax": "3",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "ClearAllForwardings": "no",
+        "LogLevel": "ERROR",
+    }
+    args = ["-F", "none"]
+    for name, value in options.items():
+        args += ["-o", f"{name}={value}"]
+    if target.key_file is not None:
+        args += ["-i", str(target.key_file)]
+    return args
+
+
+def ssh_command(target: Target, *extra: str) -> list[str]:
+    """Return the whole argv of an ssh client for the target; ``extra`` options stand before the address."""
+    return ["ssh", *ssh_args(target), "-p", str(target.port), "-l", target.user, *extra, "--", target.address]
