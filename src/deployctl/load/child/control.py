@@ -1,0 +1,166 @@
+"""Obeys the parent: user counts come on stdin, reports go out on stdout; without a parent this process ends."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, NoReturn
+
+import gevent
+from gevent.event import Event
+from gevent.os import make_nonblocking, nb_read, nb_write
+
+from deployctl.load.child.health import Watch
+from deployctl.load.child.recorder import Recorder
+from deployctl.load.child.user import Session
+from deployctl.load.store import finalise
+from deployctl.load.wire import encode, encode_report
+
+_REPORT_S = 0.25
+_HEALTH_EVERY = 2
+_CUT_WAIT_S = 2.0
+_DRAIN_FOREVER_S = 86_400
+
+log = logging.getLogger(__name__)
+
+
+class Channel:
+    """The stdout of this process as a stream of events; whatever else is printed goes to stderr, which is a log."""
+
+    def __init__(self) -> None:
+        self._out = os.dup(1)
+        os.dup2(2, 1)
+        make_nonblocking(self._out)
+        self._pending = bytearray()
+        self._wake = Event()
+        _spawn(self._write)
+
+    def send(self, line: bytes) -> None:
+        """Queue a line; never blocks."""
+        self._pending += line
+        self._wake.set()
+
+    def flush(self) -> None:
+        """Wait until everything is written."""
+        while self._pending:
+            gevent.sleep(0.005)
+
+    def _write(self) -> NoReturn:
+        while True:
+            self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                written = nb_write(self._out, bytes(self._pending[:65536]))
+                del self._pending[:written]
+
+
+class Control:
+    """Runs the parent's commands on Locust's runner."""
+
+    def __init__(self, environment: Any, session: Session, channel: Channel, watch: Watch) -> None:
+        self._environment = environment
+        self._session = session
+        self._recorder: Recorder = session.recorder
+        self._channel = channel
+        self._watch = watch
+        self._holding: Any = None
+        self._draining = False
+        environment.stop_timeout = _DRAIN_FOREVER_S  # open requests end by themselves, or by their own timeout
+
+    def start(self) -> None:
+        """Begin to listen and to report."""
+        for task in (self._watch.run, self._report, self._listen):
+            _spawn(task)
+        self._channel.send(encode({"event": "ready", "t": monotonic()}))
+
+    def _listen(self) -> NoReturn:
+        make_nonblocking(0)
+        commands: dict[str, Callable[[dict[str, Any]], None]] = {
+            "users": self._users,
+            "cut": lambda _: self._cut(),
+            "stop": lambda _: self._stop(),
+        }
+        pending = b""
+        while data := nb_read(0, 65536):
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                command = json.loads(line)
+                commands[command["cmd"]](command)
+        self._leave()
+
+    def _leave(self) -> NoReturn:
+        """The parent is gone: keep what is finished, and go."""
+        self._recorder.collect(None)
+        self._recorder.close()
+        os._exit(0)
+
+    def _report(self) -> NoReturn:
+        parent = os.getppid()
+        rounds = 0
+        while True:
+            gevent.sleep(_REPORT_S)
+            rounds += 1
+            if os.getppid() != parent:
+                self._leave()
+            health = None
+            if rounds % _HEALTH_EVERY == 0:
+                health = self._watch.report(self._environment.runner.user_count, len(self._recorder.live))
+            report = self._recorder.collect(health)
+            if health or report.samples or report.opened or report.first_tokens or report.next_starts:
+                self._channel.send(encode_report(report))
+
+    def _users(self, command: dict[str, Any]) -> None:
+        if self._holding is not None:
+            self._holding.kill()
+        self._holding = _spawn(self._hold, int(command["n"]), bool(command.get("think", True)))
+
+    def _hold(self, users: int, think: bool) -> None:
+        runner = self._environment.runner
+        if users < runner.user_count or self._draining:
+            # Fewer users: all finish their open request and leave, then the new ones come. So every level starts alike.
+            self._draining = True
+            self._ramp(0)
+            self._draining = False
+        self._session.think = think
+        if users:
+            self._ramp(users)
+        self._channel.send(encode_report(self._recorder.collect(None)))
+        self._channel.send(encode({"event": "level", "t": monotonic(), "users": users}))
+
+    def _ramp(self, users: int) -> None:
+        runner = self._environment.runner
+        runner.start(users, max(1, users, runner.user_count))
+        runner.spawning_greenlet.join()
+
+    def _cut(self) -> None:
+        for live in list(self._recorder.live.values()):
+            live.greenlet.kill(block=False)
+
+    def _stop(self) -> None:
+        _spawn(self._end)
+
+    def _end(self) -> None:
+        if self._holding is not None:
+            self._holding.kill()
+        self._cut()
+        deadline = monotonic() + _CUT_WAIT_S
+        while self._recorder.live and monotonic() < deadline:
+            gevent.sleep(0.01)
+        self._channel.send(encode_report(self._recorder.collect(None)))
+        self._recorder.close()
+        samples = self._session.spec.samples
+        if samples is not None:
+            finalise([samples], samples.with_suffix(".parquet"))
+        self._channel.send(encode({"event": "bye", "t": monotonic()}))
+        self._channel.flush()
+        os._exit(0)
+
+
+def _spawn(task: Callable[..., Any], *arguments: Any) -> Any:
+    """Run ``task`` beside the users; if it fails, so does the process: half a load generator measures nothing."""
+    greenlet = gevent.spawn(task, *arguments)
+    greenlet.link_exception(lambda _: os._exit(70))
+    return greenlet

@@ -1,0 +1,99 @@
+"""Collects what the users of this process did, for the parent and for the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from deployctl.load.exchange import Exchange
+from deployctl.load.samples import Sample
+from deployctl.load.store import Reads, SampleWriter
+from deployctl.load.wire import Health, Open, Report
+
+_BATCH_ROWS = 500
+_BATCH_S = 2.0  # small batches cost more bytes for their head than for their rows
+
+
+@dataclass(slots=True)
+class Live:
+    """A request that is on its way."""
+
+    seq: int
+    intended_s: float
+    exchange: Exchange
+    greenlet: Any
+    announced: bool = False
+    first_announced: bool = False
+
+
+class Recorder:
+    """Users tell it when a request begins and ends; `collect` hands out what is new since the last call."""
+
+    def __init__(self, writer: SampleWriter | None = None) -> None:
+        self.live: dict[int, Live] = {}
+        self._writer = writer
+        self._samples: list[Sample] = []
+        self._reads: list[Reads] = []
+        self._next_starts: dict[int, float] = {}
+        self._unwritten: list[Sample] = []
+        self._written_s = monotonic()
+
+    def began(self, user: int, live: Live) -> None:
+        """``user`` has one more request on its way."""
+        self.live[user] = live
+
+    def ended(self, sample: Sample, exchange: Exchange) -> None:
+        """The user's request is over."""
+        self.live.pop(sample.user, None)
+        self._samples.append(sample)
+        if self._writer is not None:
+            stream = exchange.stream
+            self._reads.append(
+                (
+                    np.array(stream.times, np.float64),
+                    np.array(stream.lines, np.uint32),
+                    np.array(stream.sizes, np.uint32),
+                )
+            )
+
+    def thinks(self, user: int, until_s: float) -> None:
+        """``user`` thinks until it is to start its next request at ``until_s``."""
+        self._next_starts[user] = until_s
+
+    def collect(self, health: Health | None) -> Report:
+        """Return everything that is new; finished samples go to disk every 500 requests or two seconds."""
+        opened: list[Open] = []
+        first_tokens: list[tuple[int, int, float]] = []
+        for user, live in self.live.items():
+            first = live.exchange.stream.first_token_s
+            known = first == first
+            if not live.announced:
+                live.announced = True
+                live.first_announced = known
+                opened.append(Open(user, live.seq, live.intended_s, first if known else None))
+            elif known and not live.first_announced:
+                live.first_announced = True
+                first_tokens.append((user, live.seq, first))
+        samples, starts = self._samples, self._next_starts
+        self._samples, self._next_starts = [], {}
+        if self._writer is not None:
+            self._unwritten += samples
+            if len(self._unwritten) >= _BATCH_ROWS or monotonic() - self._written_s > _BATCH_S:
+                self._flush()
+        return Report(monotonic(), tuple(opened), tuple(first_tokens), tuple(samples), tuple(starts.items()), health)
+
+    def close(self) -> None:
+        """End the file."""
+        if self._writer is not None:
+            self._flush()
+            self._writer.close()
+            self._writer = None
+
+    def _flush(self) -> None:
+        assert self._writer is not None
+        reads, self._reads = self._reads[: len(self._unwritten)], self._reads[len(self._unwritten) :]
+        self._writer.append(self._unwritten, reads)
+        self._unwritten, self._written_s = [], monotonic()

@@ -1,0 +1,89 @@
+"""The messages of one user, turn after turn, and the request bodies that carry them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from deployctl.load.prompts import PREFIX_TOKENS, TEMPLATE_TOKENS, PromptBank, unique_prefix
+from deployctl.load.script import Draw
+from deployctl.load.spec import LoadSpec
+
+PATHS = {"chat": "/api/chat", "generate": "/api/generate"}
+_SYSTEM_TOKENS = 150
+
+
+class Texts:
+    """What all users of a run share: the prompt banks and the constant part of every request."""
+
+    def __init__(self, spec: LoadSpec) -> None:
+        workload = spec.workload
+        languages = ("en", "es") if workload.language == "mixed" else (workload.language,)
+        self.banks = [PromptBank.read(spec.prompts, language, spec.tokens_per_word) for language in languages]
+        self.spec = spec
+        self.path = PATHS[workload.api]
+        self.system = self.banks[0].text(_SYSTEM_TOKENS, 0) if workload.warm else ""
+
+    def user_text(self, draw: Draw, user: int, seq: int) -> str:
+        """Return the text of one user turn; it begins with a unique prefix unless the workload is warm."""
+        bank = self.banks[draw.pick % len(self.banks)]
+        pick = draw.pick // len(self.banks)
+        if self.spec.workload.warm:
+            return bank.text(draw.prompt_tokens - TEMPLATE_TOKENS, pick)
+        text = bank.text(draw.prompt_tokens - TEMPLATE_TOKENS - PREFIX_TOKENS, pick)
+        return f"{unique_prefix(self.spec.nonce, user, seq)}: {text}"
+
+
+class Dialogue:
+    """One user's conversation: begins anew after its number of turns; earlier turns are sent again with each turn."""
+
+    __slots__ = ("_messages", "_texts", "turn", "turns")
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self._messages: list[dict[str, str]] = []
+        self.turn = 0
+        self.turns = 1
+
+    def begin(self, turns: int) -> None:
+        """Start a new conversation of ``turns`` turns."""
+        self.turn, self.turns = 0, turns
+        system = self._texts.system
+        self._messages = [{"role": "system", "content": system}] if system else []
+
+    @property
+    def over(self) -> bool:
+        """Whether every turn has been had."""
+        return self.turn >= self.turns
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether the next turn sends this turn's answer back."""
+        return self.turn + 1 < self.turns
+
+    def body(self, draw: Draw, user: int, seq: int) -> bytes:
+        """Return the JSON body of the next turn's request."""
+        spec = self._texts.spec
+        self._messages.append({"role": "user", "content": self._texts.user_text(draw, user, seq)})
+        request: dict[str, Any] = {"model": spec.model}
+        if spec.workload.api == "chat":
+            request["messages"] = self._messages
+        else:
+            request["prompt"] = "\n\n".join(message["content"] for message in self._messages)
+        request["stream"] = True
+        request["think"] = spec.workload.think
+        request["options"] = {
+            **spec.options,
+            "num_predict": draw.output_tokens,
+            "seed": draw.seed,
+            "temperature": spec.temperature,
+        }
+        return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode()
+
+    def answered(self, answer: str | None) -> None:
+        """Close the turn with the model's answer; None (a failure) ends the conversation."""
+        self.turn += 1
+        if answer is None:
+            self.turn = self.turns
+        elif not self.over:
+            self._messages.append({"role": "assistant", "content": answer})

@@ -1,0 +1,97 @@
+"""The lines that parent and load process exchange: JSON, one object per line. Times are monotonic seconds.
+
+Parent to child, on stdin (its end makes the child quit at once):
+    {"cmd": "users", "n": 4, "think": true}   hold this many users; ``think: false`` leaves out think times
+    {"cmd": "cut"}                            end every open request now; they are recorded as cancelled
+    {"cmd": "stop"}                           cut, write what is left, quit
+
+Child to parent, on stdout:
+    {"event": "ready", "t"}
+    {"event": "level", "t", "users"}          the asked number of users is running (0: and nothing is open any more)
+    {"event": "batch", "t", ...}              see Batch
+    {"event": "bye", "t"}                     everything is written
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from deployctl.load.samples import Sample, from_columns, to_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How the load process itself fared since the last report.
+
+    ``lags_s`` are delays of a timer that should fire every 10 ms, with the fires that a long stall swallowed put back.
+    ``cpu_share`` is its CPU time over wall time (1 = one core), ``rss_bytes`` its resident memory.
+    """
+
+    t_s: float
+    lags_s: tuple[float, ...]
+    cpu_share: float
+    rss_bytes: int
+    users: int
+    open_requests: int
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A request that has not ended: when it should have started, and its first token if that has come."""
+
+    user: int
+    seq: int
+    intended_s: float
+    first_token_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One ``batch`` line: what changed since the last one.
+
+    ``opened`` are requests that began and are still open, ``first_tokens`` news of those already known to be open,
+    ``samples`` finished requests. ``next_starts`` maps a user to the intended start that it now thinks towards.
+    """
+
+    t_s: float
+    opened: tuple[Open, ...] = ()
+    first_tokens: tuple[tuple[int, int, float], ...] = ()
+    samples: tuple[Sample, ...] = ()
+    next_starts: tuple[tuple[int, float], ...] = ()
+    health: Health | None = None
+
+
+def encode_report(report: Report) -> bytes:
+    """Return the line for a report."""
+    plain: dict[str, Any] = {"event": "batch", "t": report.t_s}
+    if report.opened:
+        plain["opened"] = [[one.user, one.seq, one.intended_s, one.first_token_s] for one in report.opened]
+    if report.first_tokens:
+        plain["first_tokens"] = report.first_tokens
+    if report.samples:
+        plain["samples"] = to_columns(list(report.samples))
+    if report.next_starts:
+        plain["next_starts"] = report.next_starts
+    if report.health:
+        plain["health"] = asdict(report.health)
+    return encode(plain)
+
+
+def decode_report(plain: dict[str, Any]) -> Report:
+    """Invert `encode_report`, given the parsed line."""
+    health = plain.get("health")
+    return Report(
+        t_s=plain["t"],
+        opened=tuple(Open(*row) for row in plain.get("opened", ())),
+        first_tokens=tuple((user, seq, at) for user, seq, at in plain.get("first_tokens", ())),
+        samples=tuple(from_columns(plain["samples"])) if "samples" in plain else (),
+        next_starts=tuple((user, at) for user, at in plain.get("next_starts", ())),
+        health=Health(**health | {"lags_s": tuple(health["lags_s"])}) if health else None,
+    )
+
+
+def encode(plain: dict[str, Any]) -> bytes:
+    """Return one line."""
+    return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode() + b"\n"
