@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -18,6 +18,8 @@ QUALITY = (
 LOWEST_UNASKED = "q4_0"
 """The lowest quality that is ever chosen without being asked for."""
 
+ESTIMATE = "estimated: shapes of the tensors and llama.cpp's mixture of types (deployctl.sizing.weights)"
+
 
 class Variant(Entry):
     """One quantization of a model: its size in bytes, and where that figure comes from.
@@ -31,7 +33,16 @@ class Variant(Entry):
     origin: Literal["registry", "package"] = "registry"
     digest: str | None = Field(default=None, pattern=r"^sha256:[0-9a-f]{64}$")
     estimated: bool = False
-    source: str = Field(min_length=1)
+    source: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sourced(cls, data: Any) -> Any:
+        if isinstance(data, dict) and not data.get("source"):
+            if not data.get("estimated"):
+                raise ValueError("a size needs its source, or estimated: true")
+            return {**data, "source": ESTIMATE}
+        return data
 
 
 class Mla(Entry):
