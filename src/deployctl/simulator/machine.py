@@ -20,6 +20,8 @@ import numpy as np
 from deployctl.simulator.scenario import Server
 from deployctl.simulator.speed import SpeedClock
 
+_ROUNDING = 1e-9  # seconds of work: a due time taken to seconds and back may come out a hair later
+
 Kind = Literal["started", "prefilled", "tokens", "finished"]
 
 
@@ -84,10 +86,10 @@ class Machine:
         while True:
             prefill, decode = self._prefill_due(), self._decode_due()
             due = min(prefill, decode)
-            if due > until:
+            if due > until + _ROUNDING:
                 break
             self._pass(due)
-            self._now_s = self.clock.to_seconds(due)
+            self._now_s = min(self.clock.to_seconds(due), now_s)
             if prefill <= decode:
                 job = heapq.heappop(self._prefills)[2]
                 job.prefilled_s = self._now_s

@@ -12,7 +12,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from deployctl.capacity.probe import Slo
-from deployctl.catalog.distributions import Dist
+from deployctl.catalog.distributions import Amount
 from deployctl.errors import CatalogError
 
 
@@ -95,9 +95,9 @@ class Server(_Spec):
 class WorkloadSpec(_Spec):
     """What a user does. ``thinking_share`` of the answer is thinking; ``shared_prefix`` of the prompt is cached."""
 
-    prompt_tokens: Dist
-    output_tokens: Dist
-    think_s: Dist
+    prompt_tokens: Amount
+    output_tokens: Amount
+    think_s: Amount
     thinking_share: float = Field(default=0.0, ge=0, le=1)
     shared_prefix: float = Field(default=0.0, ge=0, lt=1)
 
