@@ -41,14 +41,15 @@ def post(url: str, path: str, body: Any) -> tuple[int, str]:
     with contextlib.closing(connect(url)) as connection:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         connection.request("POST", path, data)
-        reply = connection.getresponse()
-        return reply.status, reply.read().decode()
+        with connection.getresponse() as reply:
+            return reply.status, reply.read().decode()
 
 
 def get(url: str, path: str) -> str:
     with contextlib.closing(connect(url)) as connection:
         connection.request("GET", path)
-        return connection.getresponse().read().decode()
+        with connection.getresponse() as reply:
+            return reply.read().decode()
 
 
 def listens(url: str) -> bool:
@@ -175,7 +176,8 @@ def test_a_client_that_hangs_up_frees_its_slot(make_scenario: Make) -> None:
     with running_simulator(scenario) as url:
         gone = connect(url)
         gone.request("POST", "/api/chat", json.dumps(chat("a", 100_000)).encode())
-        gone.getresponse().read(1)
+        with gone.getresponse() as reply:
+            reply.read(1)
         gone.close()
         final = lines_of(post(url, "/api/chat", chat("a", 1))[1])[-1]
     assert final["total_duration"] < 5e9
