@@ -73,14 +73,14 @@ def lines_of(text: str) -> list[dict[str, Any]]:
 
 
 def test_the_official_client_lists_shows_pulls_and_finds_the_model_loaded(fast: str) -> None:
-    client = ollama.Client(host=fast)
-    assert client.list().models[0].model == "sim:latest"
-    assert client.ps().models[0].model == "sim:latest"
-    assert client.show("sim").details.format == "gguf"
-    statuses = [progress.status for progress in client.pull("other:1b", stream=True)]
-    assert statuses[0] == "pulling manifest"
-    assert statuses[-1] == "success"
-    assert {model.model for model in client.list().models} == {"sim:latest", "other:1b"}
+    with ollama.Client(host=fast) as client:
+        assert client.list().models[0].model == "sim:latest"
+        assert client.ps().models[0].model == "sim:latest"
+        assert client.show("sim").details.format == "gguf"
+        statuses = [progress.status for progress in client.pull("other:1b", stream=True)]
+        assert statuses[0] == "pulling manifest"
+        assert statuses[-1] == "success"
+        assert {model.model for model in client.list().models} == {"sim:latest", "other:1b"}
 
 
 def test_the_counters_are_those_of_the_model_in_nanoseconds(fast: str) -> None:
@@ -122,7 +122,8 @@ def test_coalesced_chunks_still_count_every_token(make_scenario: Make) -> None:
 
 def test_thinking_comes_first_and_can_be_turned_off(make_scenario: Make) -> None:
     with running_simulator(make_scenario(workload={"thinking_share": 0.5}, coalesce=4, **FAST)) as url:
-        assert "thinking" in (ollama.Client(host=url).show("sim").capabilities or [])
+        with ollama.Client(host=url) as client:
+            assert "thinking" in (client.show("sim").capabilities or [])
         on = lines_of(post(url, "/api/chat", chat("a", 10))[1])
         off = lines_of(post(url, "/api/chat", chat("a", 10, think=False))[1])
     thought = "".join(line["message"].get("thinking", "") for line in on)
