@@ -46,30 +46,28 @@ def attainment(record: Record) -> Markup | None:
     target = y.place(record.slo.attainment)
     parts = [_undecided(record, x, right), frame(x, y, x_title=_USERS)]
     parts.append(element("line", class_="target", x1=LEFT, x2=right, y1=target, y2=target))
-    name = f"target {words.percent(record.slo.attainment)}"
-    parts.append(element("text", name, class_="note", x=LEFT + 4, y=target + 14))
     seen: dict[int, int] = {}
     for probe in probes:
         nth = seen[probe.users] = seen.get(probe.users, 0) + 1
         parts.append(_point(probe, x.place(probe.users) + 9 * (nth - 1), y))
     said = "; ".join(f"{words.users(p.users)}: {words.percent(p.attainment or 0)} ({p.verdict})" for p in probes)
-    return drawing(parts, f"Attainment by concurrent users, {name}. {said}")
+    return drawing(parts, f"Attainment by users, target {words.percent(record.slo.attainment)}. {said}")
 
 
 def ttft(record: Record) -> Markup | None:
-    """Draw the percentiles of the time to first token by users; None without a valid probe."""
+    """Draw the percentiles of the time to first token by users; None with fewer than two valid levels."""
     return _latencies(record, "Time to first token", lambda probe: probe.ttft_s, record.slo.ttft_s)
 
 
 def tpot(record: Record) -> Markup | None:
-    """Draw the percentiles of the time per output token by users; None without a valid probe."""
+    """Draw the percentiles of the time per output token by users; None with fewer than two valid levels."""
     return _latencies(record, "Time per output token", lambda probe: probe.tpot_s, record.slo.tpot_s)
 
 
 def throughput(record: Record) -> Markup | None:
-    """Draw the tokens per second of all users together; None without a valid probe."""
+    """Draw the tokens per second of all users together; None with fewer than two valid levels."""
     probes = [probe for probe in _levels(record) if probe.tokens_per_s is not None]
-    if not probes:
+    if len(probes) < 2:
         return None
     right = float(WIDTH - RIGHT)
     x = _users_scale(probes, right)
@@ -90,7 +88,7 @@ def _latencies(
 ) -> Markup | None:
     levels = [(probe, block) for probe in _levels(record) if (block := read(probe)) is not None]
     finite = [v for _, block in levels for v in (block.p50, block.p95, block.p99) if v is not None and v > 0]
-    if not finite:
+    if len(levels) < 2 or not finite:
         return None
     right = float(WIDTH - RIGHT - _SIDE)
     x = _users_scale([probe for probe, _ in levels], right)
@@ -166,9 +164,6 @@ def _undecided(record: Record, x: Scale, right: float) -> Markup:
         end = min(x.place(block.at_most_users), right)
         parts.append(element("rect", class_="band", x=start, y=TOP, width=max(end - start, 0.0), height=_FLOOR - TOP))
     parts.append(element("line", class_="certified", x1=start, x2=start, y1=TOP, y2=_FLOOR))
-    parts.append(
-        element("text", f"{block.certified_users:,}", class_="note", x=start - 5, y=_FLOOR - 6, text_anchor="end")
-    )
     return Markup("").join(parts)
 
 
@@ -207,6 +202,5 @@ def _dot(at: tuple[float, float], name: str, said: str) -> Markup:
 
 
 def _infinite(at: tuple[float, float], name: str, said: str) -> Markup:
-    x, y = at
-    arrow = f"M{x - 5:.1f} {y + 6:.1f}h10l-5 -9z"
-    return element("path", element("title", said), class_=f"dot {name}", d=arrow)
+    sign = Markup("").join([element("title", said), "∞"])
+    return element("text", sign, class_=f"name {name} infinite", x=at[0], y=at[1] + 6, text_anchor="middle")

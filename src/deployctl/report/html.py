@@ -41,6 +41,8 @@ def render(record: Record, project: Project) -> str:
         confidence=words.percent(record.capacity.confidence) if record.capacity.confidence is not None else "",
         promise=words.promise(record),
         slo=words.slo(record.slo),
+        target=words.percent(record.slo.attainment),
+        undecided=(record.capacity.at_most_users or 0) > record.capacity.certified_users > 0,
         workload=words.workload(record.workload),
         charts=[(title, drawing, key) for title, drawing, key in drawn if drawing is not None],
         probes=view.probe_rows(record),
@@ -55,7 +57,6 @@ def render(record: Record, project: Project) -> str:
         memory_available=format_bytes(sizes.available) if sizes and sizes.available is not None else "",
         remarks=view.remarks(record),
         not_proven=words.not_proven(record),
-        shares_prefix=record.workload.warm,
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-WIDTH, HEIGHT = 440, 264  # small on purpose: scaled to a phone's width, 12 units of text stay readable
+WIDTH, HEIGHT = 400, 250  # small on purpose: scaled to a phone's width, 12 units of text stay readable
 LEFT, RIGHT, TOP, BOTTOM = 50, 20, 16, 40
 
 

@@ -197,9 +197,15 @@ def _probe_row(order: int, probe: Probe) -> ProbeRow:
         tpot=_p95(probe.tpot_s),
         e2e=_p95(probe.e2e_s),
         tokens_per_s=f"{probe.tokens_per_s:,.1f}" if probe.tokens_per_s is not None else "–",
-        seconds=format_seconds(probe.seconds) if probe.seconds is not None else "–",
+        seconds=_held(probe.seconds),
         remarks=tuple(said),
     )
+
+
+def _held(seconds: float | None) -> str:
+    if seconds is None:
+        return "–"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
 def _p95(block: Percentiles | None) -> str:

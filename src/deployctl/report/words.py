@@ -40,6 +40,14 @@ _LIMITS = {
     "memory_bandwidth": "the host's memory bandwidth",
 }
 
+STATUSES = {
+    "certified": "certified",
+    "at_least": "certified, more not tried",
+    "not_met": "SLO not met by one user",
+    "inconclusive": "not decided",
+    "invalid": "measurement invalid",
+}
+
 _ENGINES = {
     "ollama": "Ollama",
     "embedded": "embedded (llama.cpp behind Ollama's API; not a genuine Ollama)",
@@ -107,6 +115,22 @@ def limit(limited_by: str) -> str:
 def engine(name: str) -> str:
     """The engine, in words."""
     return _ENGINES.get(name, clean(name, 80))
+
+
+def short(block: Capacity) -> str:
+    """The certified users in a few characters, for a table: ``11``, ``11–13``, ``≥ 64``, ``0``, ``–``."""
+    match block.status:
+        case "at_least":
+            return f"≥ {block.certified_users:,}"
+        case "certified" if block.at_most_users is None:
+            return f"≥ {block.certified_users:,}"
+        case "certified":
+            top = block.at_most_users or 0
+            return f"{block.certified_users:,}" + (f"–{top:,}" if top > block.certified_users else "")
+        case "not_met":
+            return "0"
+        case _:
+            return "–"
 
 
 def answer(record: Record) -> Answer:
