@@ -81,17 +81,7 @@ class LabHost:
 
     def run(self, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a shell command as root inside the host, past sshd: works when that is stopped. Raises LabError."""
-        argv = [
-            "nsenter",
-            f"--target={self.leader()}",
-            "--mount",
-            "--uts",
-            "--ipc",
-            "--net",
-            "--pid",
-            "--root",
-            "--wd=/",
-        ]
+        argv = ["nsenter", f"--target={self.leader()}", "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"]
         return _finished([*argv, "--", "/bin/sh", "-c", command], check, timeout)
 
     def leader(self) -> int:
