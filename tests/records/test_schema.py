@@ -78,6 +78,14 @@ def test_an_interval_from_a_normal_approximation_is_cut_to_what_a_share_can_be()
     assert (probe.attainment_low, probe.attainment_high) == (0.0, 1.0)
 
 
+def test_a_probe_in_which_nothing_was_counted_has_null_where_its_figures_would_be() -> None:
+    nothing = {"p50": math.nan, "p95": math.nan, "p99": math.nan}
+    probe = Probe.model_validate(
+        {"users": 2, "verdict": "inconclusive", "requests": 0, "attainment": math.nan, "ttft_s": nothing, "tpot_s": {}}
+    )
+    assert (probe.attainment, probe.ttft_s, probe.tpot_s) == (None, None, None)
+
+
 def test_an_attainment_above_one_is_refused() -> None:
     with pytest.raises(ValidationError):
         Probe(users=1, verdict="pass", requests=3, attainment=1.01)

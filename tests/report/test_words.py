@@ -150,7 +150,7 @@ def test_an_interval_is_rounded_outwards() -> None:
 
 def test_the_slo_is_one_sentence() -> None:
     assert words.slo(CHAT) == (
-        "95 % of requests must get: first token within 5.0 s and at most 200 ms per token after it. "
+        "95 % of requests must get: first token within 5 s and at most 200 ms per token after it. "
         "A failed request never does."
     )
     assert words.slo(Slo(attainment=0.9)).startswith("90 % of requests must get: an answer without an error.")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from deployctl.records.values import Bound, Count, Finite, Free, Latency, Part, Seconds, Share
+from deployctl.records.values import Bound, Count, Finite, Free, Latency, Part, Seconds, Share, ShareOfNothing
 
 Verdict = Literal["pass", "fail", "inconclusive", "invalid"]
 CapacityStatus = Literal["certified", "at_least", "not_met", "inconclusive", "invalid"]
@@ -190,23 +192,39 @@ class Percentiles(Part):
     p99: Latency = Field(description="99th percentile")
 
 
+def _percentiles_of_nothing(block: object) -> object:
+    if isinstance(block, Mapping) and all(isinstance(value, float) and math.isnan(value) for value in block.values()):
+        return None
+    return block
+
+
+PercentilesOrNull = Annotated[Percentiles | None, BeforeValidator(_percentiles_of_nothing)]
+
+
 class Probe(Part):
     """One load level, held until it was decided."""
 
     users: int = Field(ge=1, description="concurrent users")
     verdict: Verdict = Field(description="`pass`, `fail`, `inconclusive` or `invalid`")
-    requests: Count = Field(description="requests counted, after warm-up")
-    effective_n: float | None = Field(default=None, ge=0, description="independent requests that these are worth")
-    attainment: Share | None = Field(default=None, description="share that met the SLO; null: no request counted")
+    requests: Count = Field(description="requests sent, warm-up included")
+    effective_n: float | None = Field(
+        default=None, ge=0, description="independent requests that the steady part is worth"
+    )
+    attainment: ShareOfNothing = Field(
+        default=None, description="share of the steady requests that met the SLO; null: there was none"
+    )
     attainment_low: Bound | None = Field(default=None, description="lower confidence bound of the attainment")
     attainment_high: Bound | None = Field(default=None, description="upper confidence bound of the attainment")
-    ttft_s: Percentiles | None = Field(default=None, description="time to first token")
-    tpot_s: Percentiles | None = Field(default=None, description="time per output token")
-    e2e_s: Percentiles | None = Field(default=None, description="intended start to last byte")
+    ttft_s: PercentilesOrNull = Field(default=None, description="time to first token")
+    tpot_s: PercentilesOrNull = Field(default=None, description="time per output token")
+    e2e_s: PercentilesOrNull = Field(default=None, description="intended start to last byte")
     tokens_per_s: float | None = Field(default=None, ge=0, description="tokens generated per second, all users")
     invalid_reasons: tuple[str, ...] = Field(default=(), description="what makes the probe void; empty: it counts")
     seconds: Seconds | None = Field(default=None, description="time that the level held the host, seconds")
-    discarded: Count = Field(default=0, description="requests discarded as warm-up")
+    discarded: Count = Field(default=0, description="of them, discarded as warm-up")
+    broken_by: dict[str, Count] = Field(
+        default_factory=dict, description="requests that broke each factor (`ttft`, `tpot`, `e2e`, `failures`)"
+    )
     failures: dict[str, Count] = Field(default_factory=dict, description="failed requests by kind of failure")
     telemetry: Free = Field(default_factory=dict, description="the host during the probe (steal, CPU, swap, memory)")
     notes: tuple[str, ...] = Field(default=(), description="remarks on this probe")

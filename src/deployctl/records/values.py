@@ -21,6 +21,10 @@ def _infinite_to_null(value: object) -> object:
     return None if isinstance(value, float) and value == math.inf else value
 
 
+def _undefined_to_null(value: object) -> object:
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _clip_share(value: object) -> object:
     # A bound from a normal approximation may leave [0, 1]; a share cannot. NaN falls through and is refused.
     if isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value):
@@ -68,5 +72,6 @@ Seconds = Annotated[float, Field(ge=0)]
 Latency = Annotated[Seconds | None, BeforeValidator(_infinite_to_null)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+ShareOfNothing = Annotated[Share | None, BeforeValidator(_undefined_to_null)]  # 0 of 0 is NaN where it is computed
 Bound = Annotated[Share, BeforeValidator(_clip_share)]
 Free = Annotated[dict[str, JsonValue], BeforeValidator(_free)]

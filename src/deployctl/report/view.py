@@ -182,6 +182,8 @@ def _probe_row(order: int, probe: Probe) -> ProbeRow:
     failures = [f"{count} × {words.clean(kind, 60)}" for kind, count in probe.failures.items() if count]
     said = [*(words.clean(reason, 200) for reason in probe.invalid_reasons)]
     said += [f"failed: {', '.join(failures)}"] if failures else []
+    missed = [f"{words.limit(factor)} {count}×" for factor, count in probe.broken_by.items() if count]
+    said += [f"missed: {', '.join(missed)}"] if missed else []
     said += [words.clean(note, 200) for note in probe.notes]
     ttft = probe.ttft_s
     return ProbeRow(

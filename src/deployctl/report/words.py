@@ -206,13 +206,20 @@ def doubts(record: Record) -> tuple[str, ...]:
 def slo(block: Slo) -> str:
     """The SLO in one sentence."""
     asked = [
-        f"first token within {format_seconds(block.ttft_s)}" if block.ttft_s is not None else "",
-        f"at most {format_seconds(block.tpot_s)} per token after it" if block.tpot_s is not None else "",
-        f"the whole answer within {format_seconds(block.e2e_s)}" if block.e2e_s is not None else "",
+        f"first token within {span(block.ttft_s)}" if block.ttft_s is not None else "",
+        f"at most {span(block.tpot_s)} per token after it" if block.tpot_s is not None else "",
+        f"the whole answer within {span(block.e2e_s)}" if block.e2e_s is not None else "",
     ]
     parts = [part for part in asked if part] or ["an answer without an error"]
     joined = parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]
     return f"{percent(block.attainment, up=True)} of requests must get: {joined}. A failed request never does."
+
+
+def span(seconds: float) -> str:
+    """A round duration as people say it, for limits and settings: ``200 ms``, ``5 s``, ``2 min``."""
+    if seconds >= 120 and seconds % 60 == 0:
+        return f"{seconds / 60:g} min"
+    return f"{seconds:.4g} s" if seconds >= 1 else f"{seconds * 1000:.4g} ms"
 
 
 def workload(block: Workload) -> str:
@@ -222,17 +229,18 @@ def workload(block: Workload) -> str:
         said.append(f"Prompts of {distribution(block.prompt_tokens, 'tokens')}.")
     if block.output_tokens:
         said.append(f"Answers of {distribution(block.output_tokens, 'tokens')}.")
-    if block.think_s:
+    if block.think_s and block.think_s.dist == "constant" and block.think_s.mean == 0:
+        said.append("The next request follows an answer at once.")
+    elif block.think_s:
         said.append(f"Between an answer and the next request, a pause of {distribution(block.think_s, 's')}.")
-    if isinstance(block.turns, Dist):
-        said.append(f"Conversations of {distribution(block.turns, 'turns')}.")
-    elif block.turns > 1:
-        said.append(f"Conversations of {block.turns} turns.")
+    turns = block.turns if isinstance(block.turns, Dist) else Dist(dist="constant", mean=block.turns)
+    if turns.dist != "constant" or turns.mean != 1:
+        said.append(f"Conversations of {distribution(turns, 'turns')}.")
     said.append("Turns share a prefix." if block.warm else "Every prompt is unique, so no prefix cache helps.")
     if block.think:
         said.append("The model may think before it answers.")
     if block.timeout_s is not None:
-        said.append(f"A request without its end after {format_seconds(block.timeout_s)} has failed.")
+        said.append(f"A request without its end after {span(block.timeout_s)} has failed.")
     return " ".join(said)
 
 
