@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import typer
 from rich.markup import escape
@@ -12,11 +13,12 @@ from rich.table import Table
 from deployctl.cli.context import Globals
 from deployctl.cli.output import print_json, stdout_console
 from deployctl.errors import MeasurementError, NegativeAnswer
-from deployctl.jobs.check import Checked
-from deployctl.jobs.provision import Provisioned
-from deployctl.jobs.reporting import REPORT
-from deployctl.jobs.up import Outcome
+from deployctl.jobs.reporting import REPORT, Outcome
 from deployctl.report import terminal
+
+if TYPE_CHECKING:
+    from deployctl.jobs.check import Checked
+    from deployctl.jobs.provision import Provisioned
 
 # 0 for a number that was certified, with however wide a range; see the README's table of exit codes.
 EXIT_BY_STATUS = {

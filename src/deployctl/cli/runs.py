@@ -31,4 +31,4 @@ def command(ctx: typer.Context) -> None:
             ]
         )
         return
-    stdout_console().print(terminal.runs_table(entries))
+    stdout_console().print(terminal.runs(entries))

@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deployctl.catalog.plans import Plan
-from deployctl.errors import ModelUnavailable, ProvisionError
 from deployctl.events import Emit, Warned, step
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.tunnel import Tunnel, open_tunnel
+from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.order import Order
 from deployctl.jobs.reach import Reached
 from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.source import choose_gguf, choose_source
 from deployctl.jobs.wanted import Place, Wanted
-from deployctl.ollama.client import Installed, Server, refuse_unsafe
+from deployctl.ollama.client import Server
 from deployctl.provision.deploy import ModelFiles, provision
 from deployctl.provision.playbook import Play
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project
-from deployctl.sizing.choose import Capacity, Fit, choose
+from deployctl.sizing.choose import choose
+from deployctl.sizing.fit import Capacity, Fit
 from deployctl.units import format_bytes
 
 
@@ -33,26 +34,23 @@ class Served:
     url: str
     server: Server
     tunnel: Tunnel
-    version: str
+    loaded: LoadedModel
     fit: Fit
     settings: Settings
     source: Source
     play: Play
-    model: Installed
-    load_s: float
-    gpu_share: float
     notes: tuple[str, ...]
 
 
 def size_plan(wanted: Wanted, order: Order) -> Fit:
     """Size against what the plan sells, before any host is touched; raises DoesNotFit."""
-    return _choose(wanted, order, _of_plan(order.plan))
+    return _choose(wanted, order, Capacity.of_plan(order.plan))
 
 
 def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit:
     """Size against what is there and was sold, whichever is less of each; raises DoesNotFit."""
     with step(emit, "size", "Sizing") as current:
-        sold = _of_plan(order.plan)
+        sold = Capacity.of_plan(order.plan)
         found = Capacity(
             ram_bytes=facts.ram_bytes,
             vram_bytes=tuple(gpu.vram_bytes for gpu in facts.gpus if gpu.vram_bytes),
@@ -67,6 +65,7 @@ def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit
                 vram_bytes=tuple(map(min, sold.vram_bytes, found.vram_bytes)),
                 disk_bytes=sold.disk_bytes,
                 cpus=min(sold.cpus, found.cpus),
+                name=sold.name,
             ),
         )
         slots = f"{fit.slots} slot{'s' if fit.slots > 1 else ''}"
@@ -112,45 +111,18 @@ def deploy(
         current.detail = f"{tunnel.url} to {reached.target.name}, port {settings.port}"
     with tunnel:
         server = Server(tunnel.url)
-        with step(emit, "load", "Loading the model") as current:
-            version = server.version()
-            refuse_unsafe(version)
-            installed = server.find(fit.reference)
-            load_s = server.preload(fit.reference)
-            gpu_share = verify_loaded(server, fit.reference, settings)
-            current.detail = f"{installed.name}, {format_bytes(installed.bytes)}, engine {version}"
+        loaded = load(server, fit.reference, settings, emit)
         yield Served(
             url=tunnel.url,
             server=server,
             tunnel=tunnel,
-            version=version,
+            loaded=loaded,
             fit=fit,
             settings=settings,
             source=source,
             play=play,
-            model=installed,
-            load_s=load_s,
-            gpu_share=gpu_share,
             notes=notes,
         )
-
-
-def verify_loaded(server: Server, reference: str, settings: Settings | None) -> float:
-    """Check that the model is in memory as configured; returns the share of it that is in VRAM.
-
-    Raises ModelUnavailable when it is not loaded, ProvisionError when its context is not the one asked for.
-    """
-    name = reference if ":" in reference else f"{reference}:latest"
-    loaded = {model.name: model for model in server.loaded()}
-    if name not in loaded:
-        raise ModelUnavailable(f"{reference} was loaded and is gone again", hint="journalctl -u ollama -n 50")
-    model = loaded[name]
-    if settings is not None and model.context is not None and model.context != settings.context:
-        raise ProvisionError(
-            f"{reference} runs with a context of {model.context} tokens, not the {settings.context} asked for",
-            hint="another client may have reloaded it; run the same command again",
-        )
-    return model.vram_bytes / model.bytes if model.bytes else 0.0
 
 
 def _compare(plan: Plan, reached: Reached, emit: Emit) -> tuple[str, ...]:
@@ -164,10 +136,6 @@ def _compare(plan: Plan, reached: Reached, emit: Emit) -> tuple[str, ...]:
     return (*short, *over)
 
 
-def _of_plan(plan: Plan) -> Capacity:
-    return Capacity(ram_bytes=plan.ram_bytes, vram_bytes=plan.vram_bytes, disk_bytes=plan.disk_bytes, cpus=plan.vcpus)
-
-
 def _choose(wanted: Wanted, order: Order, capacity: Capacity) -> Fit:
     return choose(
         order.model,
@@ -177,4 +145,8 @@ def _choose(wanted: Wanted, order: Order, capacity: Capacity) -> Fit:
         slots=wanted.slots,
         context=wanted.context,
         kv_type=wanted.kv_type,
+        slo=order.question.slo,
+        plan=order.plan,
+        plans=order.catalog.plans.values(),
+        models=order.catalog.models.values(),
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,16 +15,12 @@ from deployctl.events import Emit, step
 from deployctl.jobs.order import Question
 from deployctl.load.baseline import Baseline, baseline
 from deployctl.load.driver import LocustDriver
-from deployctl.load.prober import LoadProber
+from deployctl.load.prober import Gates, LoadProber, no_gates
 from deployctl.resources import Project
-from deployctl.telemetry.gates import judge
-from deployctl.telemetry.sampler import Sampler
 from deployctl.units import format_seconds
 
 if TYPE_CHECKING:
     from deployctl.hosts.ssh import Session
-
-Gates = Callable[[float, float], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Measured:
     baseline: Baseline
     result: Result
     load_s: float
-    samples: Path | None
+    samples: tuple[Path, ...]
 
 
 def measure(
@@ -54,8 +49,11 @@ def measure(
 ) -> Measured:
     """Run the baseline and the search against ``url``; telemetry gates apply where there is a session to the host."""
     with ExitStack() as stack:
-        gates: Gates | None = None
+        gates: Gates = no_gates
         if session is not None:
+            from deployctl.telemetry.gates import judge
+            from deployctl.telemetry.sampler import Sampler
+
             sampler = stack.enter_context(Sampler(session))
             gates = lambda began, ended: judge(sampler.window(began, ended))  # noqa: E731
         with step(emit, "generator", "Starting the load generator") as current:
@@ -80,17 +78,15 @@ def measure(
                 **({"max_users": max_users} if max_users else {}),
             )
             current.detail = f"{len(result.probes)} probes, {result.status}"
-        samples = driver.samples_path
-    return Measured(alone, result, load_s, samples)
+    return Measured(alone, result, load_s, tuple(driver.sample_files))
 
 
 def guess_users(alone: Baseline, slots: int | None, workload: Workload) -> int:
     """Where the search starts: enough users to keep every slot busy at the speed that one user saw.
 
     A user asks for the server e2e seconds out of every e2e + think seconds, so slots · (e2e + think) / e2e users keep
-    the slots busy if parallel decoding were free; half of it is a modest start.
+    the slots busy if parallel decoding were free.
     """
     if not 0 < alone.e2e_s < float("inf"):
         raise MeasurementError("the baseline measured no finished request", hint="deployctl test --url … -v")
-    busy = (slots or 1) * (alone.e2e_s + workload.think_s.mean) / alone.e2e_s
-    return max(1, round(busy / 2))
+    return max(1, round((slots or 1) * (alone.e2e_s + workload.think_s.expected()) / alone.e2e_s))

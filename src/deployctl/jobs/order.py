@@ -34,6 +34,7 @@ class Order:
     model: ModelEntry
     reference: str
     question: Question
+    catalog: Catalog
 
 
 def resolve(wanted: Wanted, catalog: Catalog) -> Order:
@@ -41,7 +42,7 @@ def resolve(wanted: Wanted, catalog: Catalog) -> Order:
     if wanted.plan is None:
         raise UsageError("no plan was named", hint="--plan ID (deployctl plans lists them)")
     plan = catalog.plan(wanted.plan)
-    return Order(plan, catalog.model(wanted.model), wanted.model, ask(wanted, catalog, plan))
+    return Order(plan, catalog.model(wanted.model), wanted.model, ask(wanted, catalog, plan), catalog)
 
 
 def ask(wanted: Wanted, catalog: Catalog, plan: Plan | None) -> Question:

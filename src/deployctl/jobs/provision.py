@@ -18,7 +18,7 @@ from deployctl.provision.deploy import provision as run_provision
 from deployctl.provision.playbook import Play
 from deployctl.records.store import RunStore
 from deployctl.resources import Project
-from deployctl.sizing.choose import Fit
+from deployctl.sizing.fit import Fit
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from deployctl import __version__
 from deployctl.catalog.plans import Plan
 from deployctl.events import Emit, Event, StepFinished
-from deployctl.jobs.deploy import Served
 from deployctl.jobs.measure import Measured
 from deployctl.jobs.order import Order, Question
 from deployctl.jobs.reach import Reached
 from deployctl.records.schema import Record
+
+if TYPE_CHECKING:
+    from deployctl.jobs.deploy import Served
 
 FLAGS_THAT_MATTER = ("avx", "avx2", "avx512f", "avx512_vnni", "amx_tile", "f16c", "fma", "asimd", "sve")
 
@@ -69,20 +73,20 @@ def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, A
         "model": {
             "name": order.reference,
             "variant": fit.variant,
-            "digest": served.model.digest or None,
-            "bytes": served.model.bytes,
+            "digest": served.loaded.model.digest or None,
+            "bytes": served.loaded.model.bytes,
             "reference": fit.reference,
         },
         "deployment": {
             "engine": served.source.engine,
-            "ollama_version": served.version,
+            "ollama_version": served.loaded.version,
             "settings": asdict(served.settings),
             "archive_sha256": served.source.sha256,
             "service_manager": reached.target.service_manager,
-            "gpu_share": served.gpu_share,
+            "gpu_share": served.loaded.gpu_share,
         },
         "sizing": {
-            "bytes": {key: value for key, value in asdict(fit.bytes).items() if key in SIZING_PARTS},
+            "bytes": fit.bytes.to_dict(),
             "slots": fit.slots,
             "context": fit.context,
             "kv_type": fit.kv_type,
@@ -93,14 +97,11 @@ def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, A
     }
 
 
-SIZING_PARTS = ("weights", "kv", "compute", "prompt_cache", "runtime", "os_reserve", "total", "available")
-
-
 def measured_blocks(measured: Measured) -> dict[str, Any]:
     """Baseline, probes and capacity."""
     result = measured.result
     return {
-        "baseline": asdict(measured.baseline),
+        "baseline": baseline_block(measured),
         "probes": [asdict(probe) for probe in result.probes],
         "capacity": {
             "status": result.status,
@@ -110,8 +111,25 @@ def measured_blocks(measured: Measured) -> dict[str, Any]:
             "limited_by": result.limited_by,
         },
         "seconds_by_activity": dict(result.seconds_by_activity),
-        "samples": measured.samples,
+        "samples": samples_block(measured.samples),
     }
+
+
+def baseline_block(measured: Measured) -> dict[str, Any]:
+    """One user alone."""
+    kept = asdict(measured.baseline)
+    names = ("requests", "ttft_s", "tpot_s", "e2e_s", "prefill_tokens_per_s", "decode_tokens_per_s")
+    return {**{name: kept[name] for name in names}, "load_s": measured.load_s}
+
+
+def samples_block(files: tuple[Path, ...]) -> dict[str, Any] | None:
+    """The file of raw requests (the last part, where the load generator had to be started anew)."""
+    if not files:
+        return None
+    last = files[-1]
+    with last.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"file": last.name, "format": last.suffix.removeprefix("."), "sha256": digest}
 
 
 def make_record(

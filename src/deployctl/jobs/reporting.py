@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from deployctl.records.schema import Record
-from deployctl.records.store import RunStore
+from deployctl.records.store import Run, RunStore
 from deployctl.resources import Project
 
 REPORT = "report.html"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its record, and the folder that keeps it."""
+
+    record: Record
+    run: Run
 
 
 def keep(store: RunStore, record: Record, project: Project) -> Path:

@@ -49,10 +49,10 @@ def choose_gguf(wanted: Wanted, source: Source, place: Place, reference: str) ->
         return None
     from deployctl.sandbox import model
 
-    if reference != model.REFERENCE:
+    if reference != model.MODEL.reference:
         raise ModelUnavailable(
-            f"the embedded engine has no {reference}: it ships {model.REFERENCE} only",
-            hint=f"--model {model.REFERENCE}, or bring the weights: --gguf FILE, or a real server: --engine ollama",
+            f"the embedded engine has no {reference}, only {model.MODEL.reference}",
+            hint=f"--model {model.MODEL.reference}, or bring the weights: --gguf FILE, or --engine ollama",
         )
     return model.gguf_path(place.cache_dir)
 

@@ -9,19 +9,17 @@ from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled, UsageError
 from deployctl.events import Emit, step
 from deployctl.hosts.tunnel import open_tunnel
-from deployctl.jobs.deploy import verify_loaded
+from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.measure import measure
 from deployctl.jobs.order import ask
 from deployctl.jobs.reach import SANDBOX, Reached, reach
 from deployctl.jobs.recording import Stopwatch, host_block, make_record, measured_blocks
-from deployctl.jobs.reporting import keep
-from deployctl.jobs.up import Outcome
+from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
-from deployctl.ollama.client import Installed, Server, refuse_unsafe
+from deployctl.ollama.client import Server
 from deployctl.provision.settings import Settings
 from deployctl.records.store import RunStore
 from deployctl.resources import Project
-from deployctl.units import format_bytes
 
 if TYPE_CHECKING:
     from deployctl.hosts.ssh import Session
@@ -56,13 +54,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
                     current.detail = f"{tunnel.url} to {reached.target.name}"
                 url = tunnel.url
             server = Server(url.rstrip("/"))
-            with step(watch, "load", "Loading the model") as current:
-                version = server.version()
-                refuse_unsafe(version)
-                model = server.find(wanted.model)
-                load_s = server.preload(wanted.model)
-                gpu_share = verify_loaded(server, wanted.model, None)
-                current.detail = f"{model.name}, {format_bytes(model.bytes)}, engine {version}"
+            loaded = load(server, wanted.model, None, watch)
             measured = measure(
                 question,
                 url=server.url,
@@ -73,12 +65,12 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
                 project=project,
                 seed=wanted.seed,
                 max_users=wanted.max_users,
-                load_s=load_s,
+                load_s=loaded.load_s,
                 emit=watch,
             )
             blocks = {
                 "host": host_block(reached) if reached else None,
-                **_external_blocks(wanted, model, version, gpu_share),
+                **_external_blocks(wanted, loaded),
                 **measured_blocks(measured),
             }
     except KeyboardInterrupt:
@@ -91,19 +83,19 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     return Outcome(record, run)
 
 
-def _external_blocks(wanted: Wanted, model: Installed, version: str, gpu_share: float) -> dict[str, Any]:
+def _external_blocks(wanted: Wanted, loaded: LoadedModel) -> dict[str, Any]:
     return {
         "model": {
             "name": wanted.model,
-            "variant": model.quantization or None,
-            "digest": model.digest or None,
-            "bytes": model.bytes,
+            "variant": loaded.model.quantization or None,
+            "digest": loaded.model.digest or None,
+            "bytes": loaded.model.bytes,
         },
         "deployment": {
             "engine": "external",
-            "ollama_version": version,
+            "ollama_version": loaded.version,
             "settings": {},
-            "gpu_share": gpu_share,
+            "gpu_share": loaded.gpu_share,
         },
         "sizing": None,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled
@@ -21,19 +20,10 @@ from deployctl.jobs.recording import (
     served_blocks,
     shared_cores_note,
 )
-from deployctl.jobs.reporting import keep
+from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
-from deployctl.records.schema import Record
-from deployctl.records.store import Run, RunStore
+from deployctl.records.store import RunStore
 from deployctl.resources import Project
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run: its record, and the folder that keeps it."""
-
-    record: Record
-    run: Run
 
 
 def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome:
@@ -62,7 +52,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
                 project=project,
                 seed=wanted.seed,
                 max_users=wanted.max_users,
-                load_s=served.load_s,
+                load_s=served.loaded.load_s,
                 emit=watch,
             )
             notes = served.notes

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 Engine = Literal["ollama", "embedded"]
+KvType = Literal["f16", "q8_0", "q4_0"]
 KeyPolicy = Literal["ask", "accept-new", "refuse"]
 
 
@@ -27,7 +28,7 @@ class Wanted:
     variant: str | None = None
     slots: int | None = None
     context: int | None = None  # tokens per slot
-    kv_type: str = "f16"
+    kv_type: KvType = "f16"
     slo: str | None = None
     workload: str | None = None
     budget: str = "standard"
