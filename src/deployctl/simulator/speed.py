@@ -8,49 +8,48 @@ the queue model lives in W, and only think times and latencies are taken back to
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deployctl.simulator.scenario import Server
+from deployctl.simulator.scenario import Server, SpeedNoise
 
 _BLOCK = 1024  # whole seconds by which the tables grow
+Floats = NDArray[np.float64]
 
 
 class SpeedClock:
     """Seconds to work and back, for one server. Deterministic by ``rng``; the tables grow as they are asked.
 
+    They take 24 bytes per simulated second where the speed changes each second, and almost nothing elsewhere.
     Within a second the drift is taken at its middle (it is linear, so the second's work is exact).
     """
 
     def __init__(self, server: Server, rng: np.random.Generator) -> None:
         self._server = server
-        self._rng = rng
-        self._cuts = sorted(
-            {edge for steal in server.steal for edge in (steal.from_s, steal.to_s)}
-            | {edge for stall in server.stalls for edge in (stall.at_s, stall.at_s + stall.for_s)}
-        )
-        self._each_second = server.speed_noise is not None or server.drift_per_hour != 0
-        self._state: float | None = None  # X of the noise's last second
-        self._times: list[float] = [0.0]
-        self._work: list[float] = [0.0]
-        self._speeds: list[float] = []  # of the stretch that begins at the same index
+        self._noise = None if server.speed_noise is None else _Noise(server.speed_noise, rng)
+        self._cuts = np.unique(
+            [edge for steal in server.steal for edge in (steal.from_s, steal.to_s)]
+            + [edge for stall in server.stalls for edge in (stall.at_s, stall.at_s + stall.for_s)]
+        ).astype(np.float64)
+        self._each_second = self._noise is not None or server.drift_per_hour != 0
+        self._times = array("d", [0.0])
+        self._work = array("d", [0.0])
+        self._speeds = array("d")  # of the stretch that begins at the same index
         self._grow()
 
     @property
     def constant(self) -> bool:
         """Whether the speed is 1 for ever, so that seconds are work."""
-        return not self._each_second and not self._cuts
+        return not self._each_second and not self._cuts.size
 
     def to_work(self, seconds: float) -> float:
         """Return the work that can have been done by ``seconds``."""
-        while seconds > self._times[-1]:
+        while seconds >= self._times[-1]:
             self._grow()
         index = bisect_right(self._times, seconds) - 1
-        if index >= len(self._speeds):
-            return self._work[index]
         return self._work[index] + (seconds - self._times[index]) * self._speeds[index]
 
     def to_seconds(self, work: float) -> float:
@@ -62,60 +61,75 @@ class SpeedClock:
             return 0.0
         return self._times[index - 1] + (work - self._work[index - 1]) / self._speeds[index - 1]
 
-    def to_seconds_array(self, work: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return ``to_seconds`` of every element; same shape."""
-        if work.size == 0 or self.constant:
+    def to_seconds_array(self, work: Floats) -> Floats:
+        """Return ``to_seconds`` of every element; same shape. NaN and infinity stay what they are."""
+        if self.constant:
             return work
-        while float(work.max()) > self._work[-1]:
-            self._grow()
-        table = np.asarray(self._work)
-        index = np.maximum(np.searchsorted(table, work, side="left"), 1) - 1
-        times, speeds = np.asarray(self._times), np.asarray(self._speeds)
-        seconds: NDArray[np.float64] = times[index] + np.maximum(work - table[index], 0.0) / np.where(
-            speeds[index] > 0, speeds[index], 1.0
-        )
+        seconds = work.copy()
+        finite = np.isfinite(work)
+        if finite.any():
+            asked = work[finite]
+            while float(asked.max()) > self._work[-1]:
+                self._grow()
+            table = np.array(self._work)
+            index = np.maximum(np.searchsorted(table, asked, side="left"), 1) - 1
+            speeds = np.array(self._speeds)[index]
+            seconds[finite] = np.array(self._times)[index] + (asked - table[index]) / np.where(speeds > 0, speeds, 1.0)
         return seconds
 
     def _grow(self) -> None:
         """Append one block of stretches of constant speed."""
         begin = self._times[-1]
-        if not self._each_second:
-            # A sum of finite stretches, then one long one: doubling keeps the table tiny for ever.
-            ahead = [cut for cut in self._cuts if cut > begin]
-            self._append(begin, ahead[0] if ahead else max(2 * begin, 1e6))
-            return
-        draws = self._noise(_BLOCK)
-        for second in range(_BLOCK):
-            low = begin + second
-            drift = max(0.1, 1 - self._server.drift_per_hour * (low + 0.5) / 3600)
-            edges = [low, *(cut for cut in self._cuts if low < cut < low + 1), low + 1]
-            for left, right in pairwise(edges):
-                self._append(left, right, drift * draws[second])
+        ahead = self._cuts[self._cuts > begin]
+        if self._each_second:
+            end = begin + _BLOCK
+            edges = np.arange(begin, end + 0.5)
+            if ahead.size and ahead[0] < end:
+                edges = np.union1d(edges, ahead[ahead < end])
+        else:
+            # Finite stretches up to the last cut, then ever longer ones: the table stays tiny for ever.
+            edges = np.array([begin, ahead[0] if ahead.size else max(2 * begin, 1e6)])
+        middles = (edges[:-1] + edges[1:]) / 2
+        speeds = self._drift(middles) * self._events(middles)
+        if self._noise is not None:
+            speeds *= self._noise.draw(_BLOCK)[(middles - begin).astype(np.int64)]
+        work = np.cumsum(np.diff(edges) * speeds) + self._work[-1]
+        self._times.frombytes(edges[1:].tobytes())
+        self._work.frombytes(work.tobytes())
+        self._speeds.frombytes(speeds.tobytes())
 
-    def _append(self, left: float, right: float, factor: float = 1.0) -> None:
-        speed = factor * self._events((left + right) / 2)
-        self._speeds.append(speed)
-        self._times.append(right)
-        self._work.append(self._work[-1] + (right - left) * speed)
+    def _drift(self, seconds: Floats) -> Floats:
+        if self._server.drift_per_hour == 0:
+            return np.ones_like(seconds)
+        return np.maximum(0.1, 1 - self._server.drift_per_hour * (np.floor(seconds) + 0.5) / 3600)
 
-    def _events(self, middle: float) -> float:
-        server = self._server
-        if any(stall.at_s <= middle < stall.at_s + stall.for_s for stall in server.stalls):
-            return 0.0
-        return math.prod(1 - steal.fraction for steal in server.steal if steal.from_s <= middle < steal.to_s)
+    def _events(self, seconds: Floats) -> Floats:
+        factor = np.ones_like(seconds)
+        for steal in self._server.steal:
+            factor[(seconds >= steal.from_s) & (seconds < steal.to_s)] *= 1 - steal.fraction
+        for stall in self._server.stalls:
+            factor[(seconds >= stall.at_s) & (seconds < stall.at_s + stall.for_s)] = 0.0
+        return factor
 
-    def _noise(self, count: int) -> list[float]:
-        """Draw exp(X - cv²/2) for the next ``count`` seconds, X a stationary AR(1)."""
-        noise = self._server.speed_noise
-        if noise is None:
-            return [1.0] * count
-        coefficient = math.exp(-1 / noise.tau_s)
-        steps = self._rng.normal(0.0, noise.cv * math.sqrt(1 - coefficient**2), count)
-        state = float(self._rng.normal(0.0, noise.cv)) if self._state is None else self._state
-        factors = []
-        for index, innovation in enumerate(steps.tolist()):
-            if index or self._state is not None:
-                state = coefficient * state + innovation
-            factors.append(math.exp(state - noise.cv**2 / 2))
+
+class _Noise:
+    """exp(X - cv²/2) for one second after another, X a stationary AR(1)."""
+
+    def __init__(self, spec: SpeedNoise, rng: np.random.Generator) -> None:
+        self._cv = spec.cv
+        self._coefficient = math.exp(-1 / spec.tau_s)
+        self._rng = rng
+        self._state = float(rng.normal(0.0, spec.cv))  # the second before the first; stationary from the beginning
+
+    def draw(self, count: int) -> Floats:
+        """Return the factors of the next ``count`` seconds."""
+        coefficient = self._coefficient
+        steps = self._rng.normal(0.0, self._cv * math.sqrt(1 - coefficient**2), count)
+        state = self._state
+        states = steps.tolist()
+        for index, innovation in enumerate(states):
+            state = coefficient * state + innovation
+            states[index] = state
         self._state = state
+        factors: Floats = np.exp(np.asarray(states) - self._cv**2 / 2)
         return factors
