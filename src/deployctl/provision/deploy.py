@@ -1,0 +1,117 @@
+"""Bring a host to a served model, or take it down again: settings in, one playbook run out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deployctl.errors import ModelUnavailable, ProvisionError
+from deployctl.events import Emit
+from deployctl.hosts.target import Target
+from deployctl.provision.playbook import Play, TaskFailed, run_playbook
+from deployctl.provision.settings import Settings, Source
+from deployctl.resources import Project
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Which model, and where from: ``gguf`` is uploaded from here; without it the host pulls.
+
+    ``digest`` is the SHA-256 of ``gguf`` (None: it is computed), or without ``gguf`` that of the manifest to insist on.
+    """
+
+    reference: str
+    gguf: Path | None = None
+    digest: str | None = None
+
+
+def provision(
+    target: Target,
+    settings: Settings,
+    source: Source,
+    model: ModelFiles,
+    *,
+    project: Project,
+    log: Path,
+    emit: Emit,
+    dry_run: bool = False,
+    become_password: str | None = None,
+) -> Play:
+    """Install the engine, run it with ``settings``, make the model available. Idempotent: a second run changes 0.
+
+    ``dry_run`` connects and changes nothing; the Play's changed tasks then say what would be done. Raises
+    ModelUnavailable, HostUnreachable or ProvisionError.
+    """
+    if source.archive is None and source.url and not source.sha256:
+        raise ProvisionError(f"no checksum for {source.url}", hint="give the archive's sha256 along with the URL")
+    try:
+        return run_playbook(
+            "provision.yml",
+            target,
+            variables(target, settings, source, model),
+            project=project,
+            log=log,
+            emit=emit,
+            step="provision",
+            check=dry_run,
+            become_password=become_password,
+        )
+    except TaskFailed as error:
+        if error.failure.result.get("kind") != "model_unavailable":
+            raise
+        raise ModelUnavailable(
+            f"{target.name}: {error.failure.message}",
+            hint=f"check the name (deployctl models), or bring the weights: --gguf FILE; the whole log: {log}",
+        ) from error
+
+
+def teardown(
+    target: Target,
+    *,
+    purge: bool,
+    project: Project,
+    log: Path,
+    emit: Emit,
+    dry_run: bool = False,
+    become_password: str | None = None,
+) -> Play:
+    """Stop and remove the server and its files; with ``purge`` models, user, group and home as well."""
+    return run_playbook(
+        "teardown.yml",
+        target,
+        {"ollama_service_manager": target.service_manager, "teardown_purge": purge},
+        project=project,
+        log=log,
+        emit=emit,
+        step="down",
+        check=dry_run,
+        become_password=become_password,
+    )
+
+
+def variables(target: Target, settings: Settings, source: Source, model: ModelFiles) -> Mapping[str, Any]:
+    """The roles' variables for a deployment. Pure; the names are documented in the roles' defaults."""
+    archive = str(source.archive) if source.archive is not None else ""
+    return {
+        "ollama_service_manager": target.service_manager,
+        "bootstrap_packages": [] if (archive or source.url or "").endswith((".tgz", ".tar.gz")) else ["zstd"],
+        "ollama_version": source.version,
+        "ollama_archive": archive,
+        "ollama_url": "" if archive else source.url or "",
+        "ollama_sha256": source.sha256 or "",
+        "ollama_port": settings.port,
+        "ollama_slots": settings.slots,
+        "ollama_context": settings.context,
+        "ollama_threads": settings.threads or 0,
+        "ollama_keep_alive": settings.keep_alive,
+        "ollama_flash_attention": settings.flash_attention,
+        "ollama_kv_cache_type": settings.kv_cache_type,
+        "ollama_prompt_cache_mib": settings.prompt_cache_mib,
+        "ollama_max_queue": settings.max_queue,
+        "ollama_load_timeout": settings.load_timeout,
+        "model_name": model.reference,
+        "model_gguf": str(model.gguf) if model.gguf is not None else "",
+        "model_digest": model.digest or "",
+    }
