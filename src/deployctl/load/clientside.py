@@ -71,6 +71,9 @@ def littles_residual(
 ) -> float:
     """Return |N - X (R + Z)| / N over ``window`` (Little, A proof for L = lambda W, 1961; the interactive law).
 
+    ``samples``, ``open_requests`` and ``next_starts`` (user to the intended start that it thinks towards) are those of
+    the users of this level, who began when the window did.
+
     X (R + Z) is taken as the time that users spent waiting (R, from the actual send) or thinking (Z), clipped to the
     window and divided by its length, which is the same sum without the error of cycles that the window cuts.
     What is missing to N is the client's own doing: requests sent late, users that do not run, samples that were lost.
@@ -80,16 +83,17 @@ def littles_residual(
     if end <= begin or users < 1:
         return float("nan")
     spent = 0.0
+    ended: dict[int, float] = {}
     for sample in samples:
         spent += _overlap(sample.sent_s, sample.end_s, begin, end)
         spent += _overlap(sample.intended_s - sample.think_s, sample.intended_s, begin, end)
-    busy = set()
+        ended[sample.user] = max(sample.end_s, ended.get(sample.user, begin))
+    until = dict(next_starts)
     for one in open_requests:
-        busy.add(one.user)
         spent += _overlap(one.intended_s, end, begin, end)
-        thought = next_starts.get(one.user)
-        if thought is not None:
-            spent += _overlap(begin, min(thought, one.intended_s), begin, end) if thought > begin else 0.0
+        until[one.user] = one.intended_s
+    for user, start in until.items():  # the think time that is going on, or that led to the open request
+        spent += _overlap(ended.get(user, begin), start, begin, end)
     return abs(users - spent / (end - begin)) / users
 
 

@@ -20,7 +20,7 @@ from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.load.samples import Sample
 from deployctl.load.spec import SPEC_VARIABLE, LoadSpec
-from deployctl.load.wire import Health, Open, decode_report, encode
+from deployctl.load.wire import Health, Level, Open, decode_report, encode
 from deployctl.resources import Project, shipped_root
 
 _START_TIMEOUT_S = 60.0
@@ -31,16 +31,17 @@ _STOP_TIMEOUT_S = 4.0
 class Batch:
     """What is new since the last `LocustDriver.poll`; times in seconds on the machine's monotonic clock.
 
-    ``requests`` have ended, in the order in which they did; ``open_requests`` are all that are open now. ``health`` are
-    the load process's reports on itself. ``level`` is (when, users) of a level that has been reached meanwhile.
-    ``next_starts`` maps users that began to think to the intended start that they think towards.
+    ``requests`` have ended, in the order in which they did; ``open_requests`` are all that are open. ``health`` are the
+    load process's reports on itself. ``level`` is one that has been reached meanwhile. ``next_starts`` maps users that
+    began to think to the intended start that they think towards. ``as_of_s`` is the moment for which all this is true.
     """
 
     requests: list[Sample]
     open_requests: list[Open]
     health: list[Health]
-    level: tuple[float, int] | None
+    level: Level | None
     next_starts: dict[int, float]
+    as_of_s: float
 
     @property
     def open_starts(self) -> list[float]:
@@ -89,6 +90,7 @@ class LocustDriver:
         self._part = 0
         self._first_user = 0
         self._ended = False
+        self._as_of_s = monotonic()
 
     def __enter__(self) -> Self:
         self.start()
@@ -120,6 +122,7 @@ class LocustDriver:
         """Start the load process, or start it anew after it died; returns once it is ready. Raises MeasurementError."""
         if self.alive:
             return
+        self._release()
         self.out_dir.mkdir(parents=True, exist_ok=True)
         while any(self.out_dir.glob(f"samples-{self._part:03d}.*")):
             self._part += 1
@@ -171,7 +174,7 @@ class LocustDriver:
         requests: list[Sample] = []
         health: list[Health] = []
         next_starts: dict[int, float] = {}
-        level: tuple[float, int] | None = None
+        level: Level | None = None
         deadline = monotonic() + timeout_s
         while True:
             try:
@@ -183,15 +186,16 @@ class LocustDriver:
                 break
             timeout_s = 0.0
             if event["event"] == "level":
-                level = (event["t"], event["users"])
+                level = Level(event["users"], event["began"], event["t"])
             elif event["event"] == "batch":
                 report = decode_report(event)
+                self._as_of_s = report.t_s
                 self._note(report.opened, report.first_tokens, report.samples)
                 requests.extend(report.samples)
                 next_starts.update(report.next_starts)
                 if report.health:
                     health.append(report.health)
-        return Batch(requests, list(self._open.values()), health, level, next_starts)
+        return Batch(requests, list(self._open.values()), health, level, next_starts, self._as_of_s)
 
     def stop(self) -> None:
         """Stop the load process: open requests are cut, samples kept, everything ended within seconds."""
@@ -205,12 +209,17 @@ class LocustDriver:
         except subprocess.TimeoutExpired:
             pass  # what it has written so far is kept
         finally:
+            self._release()
+
+    def _release(self) -> None:
+        """See to it that the process is gone, and its pipe closed."""
+        process, self._process = self._process, None
+        if process is not None:
             process.kill()
             process.wait()
-            if process.stdin is not None:
-                with contextlib.suppress(OSError):
-                    process.stdin.close()
-            self._process = None
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
 
     def log_tail(self, lines: int = 8) -> str:
         """Return the end of the load process's log."""
@@ -248,6 +257,7 @@ class LocustDriver:
             while True:
                 event = self._events.get(timeout=max(0.0, deadline - monotonic()))
                 if event is None:
+                    self._release()
                     raise MeasurementError(
                         f"the load process ended before it was ready: {self.log_tail()}", hint=f"read {self.log_file}"
                     )

@@ -11,6 +11,7 @@ from deployctl.load.streams import BadStream, Final, NdjsonStream
 
 _MESSAGE_LIMIT = 300
 _ERROR_BODY_LIMIT = 8192
+_OF_THE_CONNECTION = {Failure.TIMEOUT, Failure.RESET, Failure.TRUNCATED, Failure.CANCELLED}
 
 
 class Exchange:
@@ -79,11 +80,11 @@ class Exchange:
         return self.finished
 
     def fail(self, failure: Failure, now: float, message: str = "") -> None:
-        """End the exchange at ``now``; if the final frame is already there, it is a success all the same."""
+        """End the exchange at ``now``; with the final frame there, a lost connection is a success all the same."""
         if self.finished:
             return
         self.finished = True
-        if failure not in {Failure.STREAM, Failure.BAD_HTTP} and self._settle_on_final():
+        if failure in _OF_THE_CONNECTION and self._settle_on_final():
             return
         self.failure, self.end_s, self.message = failure, now, message[:_MESSAGE_LIMIT]
 

@@ -7,7 +7,7 @@ Parent to child, on stdin (its end makes the child quit at once):
 
 Child to parent, on stdout:
     {"event": "ready", "t"}
-    {"event": "level", "t", "users"}          the asked number of users is running (0: and nothing is open any more)
+    {"event": "level", "t", "began", "users"} the asked number of users is running (0: and nothing is open any more)
     {"event": "batch", "t", ...}              see Batch
     {"event": "bye", "t"}                     everything is written
 """
@@ -45,6 +45,15 @@ class Open:
     seq: int
     intended_s: float
     first_token_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A number of users that has been reached: when the first of them began, when all of them were there."""
+
+    users: int
+    began_s: float
+    reached_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,8 @@ def _by_hand(user_class: type[OllamaUser], environment: Any, folder: Path) -> No
     path = user_class.session.texts.path
 
     def show(sample: Sample) -> None:
+        if not sample.counts:
+            return
         fire = environment.events.request.fire
         error = None if sample.ok else RuntimeError(f"{sample.error} {sample.status or ''} {sample.message}".strip())
         fire(

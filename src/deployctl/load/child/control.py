@@ -125,10 +125,11 @@ class Control:
             self._ramp(0)
             self._draining = False
         self._session.think = think
+        began = monotonic()
         if users:
             self._ramp(users)
         self._channel.send(encode_report(self._recorder.collect(None)))
-        self._channel.send(encode({"event": "level", "t": monotonic(), "users": users}))
+        self._channel.send(encode({"event": "level", "t": monotonic(), "began": began, "users": users}))
 
     def _ramp(self, users: int) -> None:
         runner = self._environment.runner

@@ -1,0 +1,178 @@
+"""Holds a number of users and shows the search what they felt, by a running Locust: `capacity.probe.Prober`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic, sleep
+
+import numpy as np
+
+from deployctl.capacity.probe import Look, ProbeRun, Requests
+from deployctl.errors import MeasurementError
+from deployctl.load.clientside import ClientLimits, ClientState, client_bound, measure
+from deployctl.load.driver import Batch, LocustDriver
+from deployctl.load.samples import Sample
+from deployctl.load.wire import Health
+
+Gates = Callable[[float, float], tuple[str, ...]]
+"""What invalidates the probe from outside (the host's telemetry), over two monotonic times."""
+
+_LEVEL_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 1.0
+_CUT_TIMEOUT_S = 5.0
+
+
+def no_gates(begin_s: float, end_s: float) -> tuple[str, ...]:
+    """Nothing outside the load process is watched."""
+    del begin_s, end_s
+    return ()
+
+
+def to_requests(samples: list[Sample], origin_s: float) -> Requests:
+    """Return samples as the arrays that the search reads, in order of intended start, counted from ``origin_s``.
+
+    Requests that our own stop cut are left out: their outcome is unknown. All others are in, failures as infinite.
+    """
+    counted = sorted((sample for sample in samples if sample.counts), key=lambda sample: sample.intended_s)
+    return Requests(
+        user=np.array([sample.user for sample in counted], dtype=np.int64),
+        start_s=np.array([sample.intended_s - origin_s for sample in counted], dtype=np.float64),
+        ttft_s=np.array([sample.ttft_s for sample in counted], dtype=np.float64),
+        tpot_s=np.array([sample.tpot_s for sample in counted], dtype=np.float64),
+        e2e_s=np.array([sample.e2e_s for sample in counted], dtype=np.float64),
+        ok=np.array([sample.ok for sample in counted], dtype=np.bool_),
+        prompt_tokens=np.array([sample.prompt_tokens for sample in counted], dtype=np.int64),
+        output_tokens=np.array([sample.output_tokens for sample in counted], dtype=np.int64),
+    )
+
+
+@dataclass
+class _Ledger:
+    """What one probe has seen so far."""
+
+    users: int
+    begin_s: float
+    samples: list[Sample]
+    health: list[Health]
+    next_starts: dict[int, float]
+    last: Batch
+
+    def add(self, batch: Batch) -> None:
+        self.samples += [sample for sample in batch.requests if sample.intended_s >= self.begin_s]
+        self.health += batch.health
+        self.next_starts.update(batch.next_starts)
+        self.last = batch
+
+    def look(self, invalid: tuple[str, ...]) -> Look:
+        pending = sorted(self.last.open_requests, key=lambda one: one.intended_s)
+        first = [np.nan if one.first_token_s is None else one.first_token_s - one.intended_s for one in pending]
+        return Look(
+            users=self.users,
+            now_s=self.last.as_of_s - self.begin_s,
+            requests=to_requests(self.samples, self.begin_s),
+            pending_start_s=np.array([one.intended_s - self.begin_s for one in pending], dtype=np.float64),
+            invalid=invalid,
+            pending_ttft_s=np.array(first, dtype=np.float64),
+        )
+
+    def client(self) -> ClientState:
+        window = (self.begin_s, self.last.as_of_s)
+        return measure(self.users, window, self.samples, self.last.open_requests, self.next_starts, self.health)
+
+
+class LoadProber:
+    """Probes through a `LocustDriver`: set the level, look about once a second, drain.
+
+    ``gates`` is asked for what invalidates the probe from outside, over its own time. ``drain_patience_s`` bounds the
+    wait for open requests after a probe (default: the workload's timeout and two seconds); what is then still open is
+    cut, recorded as cancelled, and counted neither as a hit nor as a miss. ``idle`` may say whether the server has
+    become idle; it is asked after such a cut only, because a server goes on with requests whose client has left.
+    """
+
+    def __init__(
+        self,
+        driver: LocustDriver,
+        *,
+        gates: Gates = no_gates,
+        limits: ClientLimits | None = None,
+        drain_patience_s: float | None = None,
+        idle: Callable[[], bool] | None = None,
+    ) -> None:
+        self.driver = driver
+        self.limits = limits or ClientLimits()
+        self.last_client: ClientState | None = None
+        self._gates = gates
+        self._patience = drain_patience_s or driver.workload.timeout_s + 2
+        self._idle = idle
+
+    def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
+        """Run one probe of at most ``max_seconds`` from the level's start, plus the drain."""
+        asked_s = monotonic()
+        self.driver.start()  # anew, if it died in an earlier probe
+        ledger = self._reach(users)
+        while True:
+            self._collect(ledger, min(monotonic() + _LOOK_EVERY_S, ledger.begin_s + max_seconds))
+            look = ledger.look(self._invalid(ledger))
+            over = not self.driver.alive or monotonic() - ledger.begin_s >= max_seconds
+            if not go_on(look) or over:
+                break
+        self.last_client = ledger.client()
+        notes = self._drain(ledger)
+        return ProbeRun(users, monotonic() - asked_s, look, look.invalid, notes)
+
+    def _reach(self, users: int) -> _Ledger:
+        """Ask for the level and wait until it holds."""
+        self.driver.set_users(users)
+        deadline = monotonic() + _LEVEL_TIMEOUT_S + self._patience
+        early: list[Batch] = []
+        while monotonic() < deadline and self.driver.alive:
+            batch = self.driver.poll(0.1)
+            early.append(batch)
+            if batch.level is not None and batch.level.users == users:
+                ledger = _Ledger(users, batch.level.began_s, [], [], {}, batch)
+                for seen in early:
+                    ledger.add(seen)
+                return ledger
+        raise MeasurementError(
+            f"{users} users could not be started; the load process says: {self.driver.log_tail() or 'nothing'}",
+            hint=f"read {self.driver.log_file}",
+        )
+
+    def _collect(self, ledger: _Ledger, until_s: float) -> None:
+        while self.driver.alive:
+            ledger.add(self.driver.poll(max(0.001, until_s - monotonic())))
+            if monotonic() >= until_s:
+                return
+
+    def _invalid(self, ledger: _Ledger) -> tuple[str, ...]:
+        if not self.driver.alive:
+            return (f"the load process died; read {self.driver.log_file}",)
+        outside = self._gates(ledger.begin_s, ledger.last.as_of_s)
+        return (*client_bound(ledger.client(), self.limits), *outside)
+
+    def _drain(self, ledger: _Ledger) -> tuple[str, ...]:
+        """Let the open requests end, or cut them; return what is worth a note."""
+        try:
+            self.driver.set_users(0)
+            if self._empty(ledger, self._patience):
+                return ()
+            self.driver.cut()
+            self._empty(ledger, _CUT_TIMEOUT_S)
+        except MeasurementError as error:
+            return (error.message,)
+        cut = sum(not sample.counts for sample in ledger.samples)
+        if self._idle is not None:
+            deadline = monotonic() + self._patience
+            while not self._idle() and monotonic() < deadline:
+                sleep(0.2)
+        return (f"{cut} requests were cut after {self._patience:.0f} s of draining: neither hits nor misses",)
+
+    def _empty(self, ledger: _Ledger, within_s: float) -> bool:
+        deadline = monotonic() + within_s
+        while monotonic() < deadline and self.driver.alive:
+            batch = self.driver.poll(0.1)
+            ledger.add(batch)
+            if batch.level is not None and batch.level.users == 0:
+                return True
+        return False

@@ -1,0 +1,169 @@
+"""Probing through a real Locust."""
+
+import os
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from deployctl.errors import MeasurementError
+from deployctl.load.baseline import baseline
+from deployctl.load.clientside import ClientLimits
+from deployctl.load.prober import LoadProber, to_requests
+from deployctl.load.samples import Sample
+from deployctl.load.store import read_samples
+
+
+class Keeping:
+    """Keeps every look; says stop after ``requests``."""
+
+    def __init__(self, requests):
+        self.looks = []
+        self._requests = requests
+
+    def __call__(self, look):
+        self.looks.append(look)
+        return len(look.requests) < self._requests
+
+
+def test_a_probe_shows_every_request_of_its_level_and_the_open_ones(driving):
+    keeping = Keeping(30)
+    with driving(think_s=0.05, output_tokens=40) as driver:
+        run = LoadProber(driver)(4, keeping, 20)
+    last = run.last
+    assert last is keeping.looks[-1]
+    assert len(last.requests) >= 30
+    assert np.all(np.diff(last.requests.start_s) >= 0)
+    assert last.requests.start_s[0] >= 0
+    assert set(last.requests.user) == {0, 1, 2, 3}
+    assert last.requests.ok.all()
+    assert (last.requests.output_tokens == 40).all()
+    assert last.requests.ttft_s.min() > 0.02  # the server's prefill
+    assert all(len(look.pending_start_s) <= 4 for look in keeping.looks)
+    assert all((look.pending_start_s <= look.now_s).all() for look in keeping.looks)
+    assert max(len(look.pending_start_s) for look in keeping.looks) > 0
+    assert run.seconds >= last.now_s
+    # Nothing was lost: all else that is on disk began after the look.
+    begin = min(sample.intended_s for sample in read_samples(driver.sample_files)) - last.requests.start_s[0]
+    stored = [sample.intended_s - begin for sample in read_samples(driver.sample_files)]
+    known = [*last.requests.start_s, *last.pending_start_s]
+    assert sorted(start for start in stored if start <= last.now_s) == pytest.approx(sorted(known), abs=3e-6)
+
+
+def test_probes_follow_each_other_and_do_not_mix(driving):
+    with driving(think_s=0.02) as driver:
+        prober = LoadProber(driver)
+        first = prober(3, Keeping(9), 10).last.requests
+        second = prober(2, Keeping(6), 10).last.requests
+    assert set(first.user) == {0, 1, 2}
+    assert set(second.user) == {3, 4}
+    assert second.start_s.min() >= 0
+
+
+def test_a_probe_ends_at_its_time_limit(driving):
+    with driving(think_s=0.02) as driver:
+        run = LoadProber(driver)(2, lambda _: True, 1.5)
+    assert 1.0 <= run.last.now_s <= 2.0
+
+
+def test_failures_are_shown_as_infinitely_late(driving):
+    with driving("status:503", think_s=0.05) as driver:
+        requests = LoadProber(driver)(2, Keeping(4), 10).last.requests
+    assert not requests.ok.any()
+    assert np.isinf(requests.ttft_s).all()
+    assert np.isinf(requests.tpot_s).all()
+    assert np.isinf(requests.e2e_s).all()
+
+
+def test_what_still_runs_after_the_drain_is_cut_and_noted(driving):
+    with driving("slow:20", think_s=0, timeout_s=30) as driver:
+        run = LoadProber(driver, drain_patience_s=0.5)(3, lambda look: len(look.pending_start_s) < 3, 10)
+    assert len(run.last.requests) == 0
+    assert np.isnan(run.last.pending_ttft_s).all()
+    assert "3 requests were cut" in run.notes[0]
+
+
+def test_a_load_process_that_dies_voids_the_probe_and_the_next_one_runs(driving):
+    with driving(think_s=0.02) as driver:
+        prober = LoadProber(driver)
+
+        def kill(look):
+            if not look.invalid:
+                os.kill(driver.pid, signal.SIGKILL)
+            return not look.invalid
+
+        assert "died" in prober(2, kill, 10).invalid_reasons[0]
+        run = prober(2, Keeping(6), 10)
+        assert not run.invalid_reasons
+        assert len(run.last.requests) >= 6
+
+
+def test_gates_from_outside_void_the_probe(driving):
+    windows = []
+
+    def gates(begin, end):
+        windows.append((begin, end))
+        return ("steal 12 % > 5 %",)
+
+    with driving(think_s=0.02) as driver:
+        run = LoadProber(driver, gates=gates)(2, Keeping(3), 10)
+    assert run.invalid_reasons == ("steal 12 % > 5 %",)
+    assert all(begin < end for begin, end in windows)
+
+
+def test_a_client_above_its_limits_is_client_bound_and_not_failed(driving):
+    with driving(think_s=0.02) as driver:
+        run = LoadProber(driver, limits=ClientLimits(cpu_share=0.0))(2, lambda look: look.now_s < 2, 10)
+    assert any(reason.startswith("client-bound: CPU") for reason in run.invalid_reasons)
+
+
+def test_a_healthy_client_accounts_for_all_of_its_users_time(driving):
+    with driving(think_s={"dist": "exponential", "mean": 0.3}, output_tokens=30) as driver:
+        prober = LoadProber(driver)
+        prober(5, lambda look: look.now_s < 4, 10)
+    assert prober.last_client.residual < 0.05
+
+
+def test_percentiles_are_numpys_on_raw_samples(driving):
+    with driving(think_s=0.02) as driver:
+        run = LoadProber(driver)(4, Keeping(25), 20)
+    count = len(run.last.requests)
+    raw = {}
+    for sample in read_samples(driver.sample_files):
+        raw.setdefault(sample.user, []).append(sample)
+    of_run = [
+        sample
+        for user, samples in raw.items()
+        for sample in sorted(samples, key=lambda sample: sample.seq)[: (run.last.requests.user == user).sum()]
+    ]
+    assert len(of_run) == count
+    for name, numerator, divisor in (
+        ("ttft_s", lambda one: one.first_token_s - one.intended_s, lambda one: 1),
+        ("e2e_s", lambda one: one.end_s - one.intended_s, lambda one: 1),
+        ("tpot_s", lambda one: one.end_s - one.first_token_s, lambda one: one.output_tokens - 1),
+    ):
+        expected = np.quantile([numerator(one) / divisor(one) for one in of_run], [0.5, 0.95, 0.99])
+        assert np.quantile(getattr(run.last.requests, name), [0.5, 0.95, 0.99]) == pytest.approx(expected, abs=5e-6)
+
+
+def test_a_cut_request_is_not_among_the_arrays():
+    good = Sample(0, 0, 5.0, first_token_s=5.5, end_s=6.0, output_tokens=2)
+    arrays = to_requests([good, replace(good, seq=1, intended_s=4.0, error="cancelled")], 4.0)
+    assert arrays.start_s.tolist() == [1.0]
+    assert arrays.ttft_s.tolist() == [0.5]
+
+
+def test_the_baseline_has_the_servers_own_rates(driving):
+    with driving(output_tokens=10, think_s=60) as driver:
+        measured = baseline(driver, requests=2)
+    # The server says: 33 prompt tokens in 2 s, 10 tokens in 5 s.
+    assert measured.prefill_tokens_per_s == pytest.approx(16.5)
+    assert measured.decode_tokens_per_s == pytest.approx(2)
+    assert measured.requests >= 2
+    assert measured.short_answers == 0
+
+
+def test_a_baseline_without_one_success_says_what_came_instead(driving):
+    with driving("status:503") as driver, pytest.raises(MeasurementError, match="503 server busy"):
+        baseline(driver, max_seconds=1)
