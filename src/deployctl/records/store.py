@@ -104,7 +104,10 @@ class RunStore:
         if name in ("", ".", "..", RECORD, LOCK) or Path(name).name != name or "\0" in name:
             raise RecordError(f"not a file name for a run: {name!r}")
         path = self._folder(run_id) / name
-        write_atomic(path, data.encode() if isinstance(data, str) else data)
+        try:
+            write_atomic(path, data.encode() if isinstance(data, str) else data)
+        except OSError as error:
+            raise RecordError(f"cannot write {path}: {error.strerror}") from None
         return path
 
     def release(self, run_id: str) -> None:
