@@ -14,6 +14,9 @@ from deployctl.load.prober import LoadProber, to_requests
 from deployctl.load.samples import Sample
 from deployctl.load.store import read_samples
 
+# On a machine that runs other tests at the same time, a loop may well be late.
+LENIENT = ClientLimits(loop_lag_p99_s=9, schedule_delay_p99_s=9, cpu_share=9, residual=0.9)
+
 
 class Keeping:
     """Keeps every look; says stop after ``requests``."""
@@ -86,12 +89,12 @@ def test_what_still_runs_after_the_drain_is_cut_and_noted(driving):
 
 def test_a_load_process_that_dies_voids_the_probe_and_the_next_one_runs(driving):
     with driving(think_s=0.02) as driver:
-        prober = LoadProber(driver)
+        prober = LoadProber(driver, limits=LENIENT)
 
         def kill(look):
-            if not look.invalid:
+            if driver.alive:
                 os.kill(driver.pid, signal.SIGKILL)
-            return not look.invalid
+            return driver.alive
 
         assert "died" in prober(2, kill, 10).invalid_reasons[0]
         run = prober(2, Keeping(6), 10)
@@ -107,7 +110,7 @@ def test_gates_from_outside_void_the_probe(driving):
         return ("steal 12 % > 5 %",)
 
     with driving(think_s=0.02) as driver:
-        run = LoadProber(driver, gates=gates)(2, Keeping(3), 10)
+        run = LoadProber(driver, gates=gates, limits=LENIENT)(2, Keeping(3), 10)
     assert run.invalid_reasons == ("steal 12 % > 5 %",)
     assert all(begin < end for begin, end in windows)
 
