@@ -170,7 +170,6 @@ def _changes(before: Record, after: Record) -> Iterator[Changed]:
 
 def _facts(record: Record) -> dict[str, str]:
     facts: dict[str, object] = {"deployctl_version": record.deployctl_version}
-    found = ("name", "address", "os", "kernel", "cpu_model", "cpus", "cpu_quota", "ram_bytes", "gpus")
     blocks = {
         "plan": (record.plan, ("id", "vcpus", "ram_gb", "gpus")),
         "host": (
