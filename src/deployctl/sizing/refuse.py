@@ -24,6 +24,14 @@ NAMES = {
 }
 
 
+class TooLarge(DoesNotFit):
+    """The refusal of sizing; ``miss`` is the smallest thing that was tried, with the bytes of its parts."""
+
+    def __init__(self, message: str, *, miss: Fit, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.miss = miss
+
+
 def explain(fit: Fit) -> str:
     """Return the parts of a fit in one line: ``weights 4.6 GiB, KV cache 256 MiB (2 × 1024 tokens), …``."""
     sizes = fit.bytes.to_dict()
@@ -37,7 +45,7 @@ def explain(fit: Fit) -> str:
 
 def refusal(
     miss: Fit, capacity: Capacity, attempt: Attempt, *, plans: Iterable[Plan], models: Iterable[ModelEntry]
-) -> DoesNotFit:
+) -> TooLarge:
     """Return the error for ``miss``, the smallest thing that was tried and does not fit."""
     what = f"{miss.model.name} ({miss.variant})"
     if miss.bytes.total <= miss.bytes.available and not disk_suffices(miss.model, miss.variant, capacity):
@@ -60,7 +68,7 @@ def refusal(
         hint = f"--model {model.name}"
     if plan is not None:
         hint = f"--plan {plan.id}" + (f", or {hint}" if hint else "")
-    return DoesNotFit(message, hint=hint or "try a smaller --context, --slots 1 or --kv-type q8_0")
+    return TooLarge(message, miss=miss, hint=hint or "try a smaller --context, --slots 1 or --kv-type q8_0")
 
 
 def smallest_plan(miss: Fit, attempt: Attempt, plans: Iterable[Plan]) -> Plan | None:

@@ -19,69 +19,99 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Engine:
-    """Where the arithmetic happens: ``bandwidth`` in bytes/s and ``flops`` per second, both as llama.cpp reaches them.
+    """Where the arithmetic happens, as llama.cpp reaches it.
 
-    ``layer_s`` is the fixed time per layer and step (kernel launches on a GPU, barriers on a CPU). ``band`` is the
-    factor by which a prediction may be off either way.
+    ``bandwidth`` in bytes/s; ``decode_flops`` and ``prefill_flops`` in operations/s; ``layer_s`` is the fixed time per
+    layer and step (kernel launches, barriers). ``overlap`` is the exponent of the norm that joins reading and
+    computing: 1 adds them, larger ones let them overlap. ``band`` is the factor by which a prediction may be off.
     """
 
     bandwidth: float
-    flops: float
+    decode_flops: float
+    prefill_flops: float
     layer_s: float
+    overlap: float
     band: float
     label: str
 
 
-# Reached share of the data sheet's bandwidth, and time per layer and step. GDDR cards: RTX 4090 with Llama 3 8B at F16
-# 54.3 tok/s and Q4_K_M 127.7 (873 of 1,008 GB/s at F16). HBM cards: A100 PCIe 54.6 and 138.3, H100 PCIe 67.8 and 144.5
-# (github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference).
-GDDR_SHARE, GDDR_LAYER_S = 0.95, 85e-6
-HBM_SHARE, HBM_LAYER_S = 0.62, 85e-6
-HBM_FROM = 1200 * GB  # no GDDR card of the catalogue reaches it
+# Least squares over tests/sizing/published_speeds.yml: the share of the data sheet's bandwidth that is reached, and the
+# time per layer and step. The worst row is 9 % off.
+GDDR_SHARE, GDDR_LAYER_S = 0.92, 96e-6
+HBM_SHARE, HBM_LAYER_S = 0.90, 163e-6
+HBM_FROM = 1200 * GB  # no GDDR card sold with a plan reaches it
 
-# Prompt processing of Llama 3 8B Q4_K_M (same table, 1,024 tokens): RTX 4090 6,899 tok/s, A100 PCIe 5,800, H100 PCIe
-# 7,760, each times 2 operations per parameter. Unknown cards follow their bandwidth.
+# Prompt processing of Llama 3 8B Q4_K_M, 1,024 tokens (github.com/XiongjieDai/GPU-Benchmarks-on-LLM-Inference), times
+# two operations per parameter: RTX 4090 6,899 tok/s, 4080 5,065, 3090 3,865, 3080 3,557, 3070 2,284, 4070 Ti 3,653;
+# A100 80 GB 3,444 and H100 PCIe 4,869 with Llama 2 7B Q4_0. Cards without a row are scaled by their tensor throughput.
 GPU_FLOPS = {
-    "H200": 150e12, "H100": 125e12, "A100": 93e12, "4090": 110e12, "4080": 81e12, "3090": 62e12, "L40S": 95e12,
-    "A6000": 74e12, "A10": 48e12, "L4": 40e12, "T4": 18e12, "3080": 54e12, "3070": 36e12, "4070": 59e12,
+    "H200": 90e12, "H100": 80e12, "A100": 60e12, "4090": 103e12, "4080": 76e12, "3090": 58e12, "3080": 53e12,
+    "4070": 55e12, "3070": 34e12, "L40S": 90e12, "A6000": 55e12, "A10": 40e12, "L4": 35e12, "T4": 15e12,
 }  # fmt: skip
-GPU_FLOPS_PER_BYTE = 65.0
+GPU_FLOPS_PER_BYTE = 60.0
+GPU_BATCH_SHARE = 0.4
+"""Share of the prefill rate that the small products of a decode step reach."""
 
-CPU_SHARE, CPU_LAYER_S = 0.8, 20e-6
-VCPU_BANDWIDTH = 8 * GB
-"""Bandwidth that one vCPU draws where the plan gives none (about 10 GB/s per core on EPYC 7R13: 5.2 tok/s on two)."""
+CPU_SHARE, CPU_LAYER_S, CPU_OVERLAP = 0.8, 20e-6, 2.0
+VCPU_BANDWIDTH = 9 * GB
+"""Bandwidth that one vCPU draws where the plan gives none: EPYC 7R13 12 (5.2 tok/s on two), the sandbox's machine 7."""
 SOCKET_BANDWIDTH = 60 * GB
-VCPU_FLOPS = 25e9
-"""Operations per second that one vCPU reaches on quantized weights (AVX2; 270M model on two cores, batch of four)."""
+VCPU_DECODE_FLOPS, VCPU_PREFILL_FLOPS = 30e9, 50e9
+"""Operations per second of one vCPU on quantized weights: published cores reach 18 to 57 in decode, up to 92 in prefill
+(i3-1315U: 28.7 tok/s of a 3B model on two cores), and two vCPUs share a core."""
 
 BAND_CPU = 1.6
-BAND_GPU = 1.35
+BAND_GPU = 1.3
 
 
 def engine_of(plan: Plan) -> Engine:
     """Return the engine that a plan offers: its GPUs where it has any (layers one after another), else its CPU."""
     if plan.gpus:
-        return _gpu_engine(plan.gpus[0])
+        return gpu_engine(plan.gpus[0])
     return cpu_engine(plan.vcpus, plan.memory_bandwidth_gb_s)
 
 
 def cpu_engine(cpus: int, bandwidth_gb_s: float | None = None) -> Engine:
     """Return the engine of ``cpus`` CPUs that reach ``bandwidth_gb_s`` together (10^9 bytes/s; None: by count)."""
     raw = bandwidth_gb_s * GB if bandwidth_gb_s is not None else min(cpus * VCPU_BANDWIDTH, SOCKET_BANDWIDTH)
-    return Engine(raw * CPU_SHARE, cpus * VCPU_FLOPS, CPU_LAYER_S, BAND_CPU, f"{cpus} CPUs, {raw / GB:.0f} GB/s")
+    return Engine(
+        bandwidth=raw * CPU_SHARE,
+        decode_flops=cpus * VCPU_DECODE_FLOPS,
+        prefill_flops=cpus * VCPU_PREFILL_FLOPS,
+        layer_s=CPU_LAYER_S,
+        overlap=CPU_OVERLAP,
+        band=BAND_CPU,
+        label=f"{cpus} CPUs, {raw / GB:.0f} GB/s",
+    )
 
 
-def _gpu_engine(gpu: Gpu) -> Engine:
+def gpu_engine(gpu: Gpu) -> Engine:
+    """Return the engine of one such GPU; several hold a model's layers one after another and are no faster together."""
     raw = (gpu.memory_bandwidth_gb_s or 300) * GB
     share, layer_s = (HBM_SHARE, HBM_LAYER_S) if raw >= HBM_FROM else (GDDR_SHARE, GDDR_LAYER_S)
     key = max((name for name in GPU_FLOPS if name in gpu.model), key=len, default=None)
     flops = GPU_FLOPS[key] if key is not None else raw * GPU_FLOPS_PER_BYTE
-    return Engine(raw * share, flops, layer_s, BAND_GPU, f"{gpu.model}, {raw / GB:.0f} GB/s")
+    return Engine(
+        bandwidth=raw * share,
+        decode_flops=flops * GPU_BATCH_SHARE,
+        prefill_flops=flops,
+        layer_s=layer_s,
+        overlap=1.0,
+        band=BAND_GPU,
+        label=f"{gpu.model}, {raw / GB:.0f} GB/s",
+    )
 
 
-def active_share(model: ModelEntry) -> float:
-    """Return the share of the weights that one token reads: 1, or less for a mixture of experts."""
-    return (model.active_parameters or model.parameters) / model.parameters
+def decode_parameters(model: ModelEntry) -> float:
+    """Return the parameters that one decoded token computes with: an input embedding of its own is only looked up."""
+    if model.active_parameters is not None:
+        return model.active_parameters
+    return model.parameters - (0 if model.tied_embeddings else model.vocabulary * model.embedding)
+
+
+def prefill_parameters(model: ModelEntry) -> float:
+    """Return the parameters that one prompt token computes with: the output is needed for the last token only."""
+    return max(1.0, decode_parameters(model) - model.vocabulary * model.embedding)
 
 
 def share_read(model: ModelEntry, batch: int) -> float:
@@ -90,12 +120,13 @@ def share_read(model: ModelEntry, batch: int) -> float:
     Each token picks its experts; with independent picks a given expert is missed by all with probability
     (1 - used/experts)^batch.
     """
-    one = active_share(model)
+    one = decode_parameters(model) / model.parameters
     if not model.experts or one >= 1 or model.experts_used >= model.experts:
         return one
     picked = model.experts_used / model.experts
-    expert_weights = (1 - one) / (1 - picked)  # the share of all parameters that lies in experts
-    return (1 - expert_weights) + expert_weights * (1 - (1 - picked) ** batch)
+    table = 0 if model.tied_embeddings else model.vocabulary * model.embedding / model.parameters
+    in_experts = (1 - table - one) / (1 - picked)  # the share of all parameters that lies in experts
+    return (1 - table - in_experts) + in_experts * (1 - (1 - picked) ** batch)
 
 
 def step_s(
@@ -111,13 +142,15 @@ def step_s(
         kv_token += seen * elements_per_token(model, layer)
     kv = kv_token * KV_BYTES[kv_type]
     read = weights * share_read(model, batch) + kv * batch
-    compute = 2 * (model.active_parameters or model.parameters) * batch / engine.flops
-    return float(read / engine.bandwidth + compute + engine.layer_s * model.layers)
+    reading = read / engine.bandwidth
+    computing = 2 * decode_parameters(model) * batch / engine.decode_flops
+    joined = (reading**engine.overlap + computing**engine.overlap) ** (1 / engine.overlap)
+    return float(joined + engine.layer_s * model.layers)
 
 
 def prefill_tok_s(model: ModelEntry, engine: Engine) -> float:
-    """Return prompt tokens per second of one request: two operations per active parameter and token."""
-    return engine.flops / (2 * (model.active_parameters or model.parameters))
+    """Return prompt tokens per second of one request: two operations per parameter and token."""
+    return engine.prefill_flops / (2 * prefill_parameters(model))
 
 
 @dataclass(frozen=True)
@@ -140,18 +173,25 @@ def predict(fit: Fit, plan: Plan, held: float) -> Speed:
 
     A model that is only partly on the GPU runs each part at its own speed, one after the other.
     """
+    prefill = 1 / math.fsum(part / prefill_tok_s(fit.model, engine) for engine, part in _engines(fit, plan))
+    band = max(engine.band for engine, _ in _engines(fit, plan))
+    one, full = step_seconds(fit, plan, held, 1), step_seconds(fit, plan, held, fit.slots)
+    return Speed(prefill, 1 / one, 1 / full, band)
+
+
+def step_seconds(fit: Fit, plan: Plan, held: float, busy: int) -> float:
+    """Return the seconds of one decode step with ``busy`` slots busy and ``held`` tokens in each."""
     weights = fit.bytes.weights - fit.model.projector_bytes
-    share = min(1.0, fit.gpu_layers / (fit.model.layers + 1)) if plan.gpus else 0.0
+    return math.fsum(
+        part * step_s(fit.model, weights, engine, batch=busy, held=held, kv_type=fit.kv_type)
+        for engine, part in _engines(fit, plan)
+    )
+
+
+def _engines(fit: Fit, plan: Plan) -> list[tuple[Engine, float]]:
+    """Return the engines of the plan, each with its share of the layers."""
     cpu = cpu_engine(plan.vcpus, plan.memory_bandwidth_gb_s)
-    engines = [(engine_of(plan), share), (cpu, 1 - share)] if plan.gpus else [(cpu, 1.0)]
-
-    def step(batch: int) -> float:
-        return math.fsum(
-            part * step_s(fit.model, weights, engine, batch=batch, held=held, kv_type=fit.kv_type)
-            for engine, part in engines
-            if part > 0
-        )
-
-    prefill = 1 / math.fsum(part / prefill_tok_s(fit.model, engine) for engine, part in engines if part > 0)
-    band = max(engine.band for engine, part in engines if part > 0)
-    return Speed(prefill, 1 / step(1), 1 / step(fit.slots), band)
+    if not plan.gpus:
+        return [(cpu, 1.0)]
+    share = min(1.0, fit.gpu_layers / (fit.model.layers + 1))
+    return [(engine, part) for engine, part in ((gpu_engine(plan.gpus[0]), share), (cpu, 1 - share)) if part > 0]

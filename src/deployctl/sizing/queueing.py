@@ -1,0 +1,132 @@
+"""Predicts how many users a deployment holds: a closed queue of thinking users before a few slots.
+
+Users think for an exponential time, then wait for one of c slots (FIFO); a slot's time is a prefill and a decode, and
+both slow down as more slots are busy. That is the machine-repair model with a load-dependent rate (Lavenberg, Computer
+Performance Modeling Handbook, 1983): a birth-death chain, solved exactly. Service is taken as exponential.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deployctl.catalog.slos import SloEntry
+from deployctl.catalog.workloads import Workload
+
+MOST_USERS = 4096
+QUANTILES = tuple((2 * i + 1) / 18 for i in range(9))
+SHORTEST_THOUGHT = 1e-3
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a deployment does: slots, prompt tokens per second, and seconds per decode step of ``b`` busy slots."""
+
+    slots: int
+    prefill_tok_s: float
+    step_s: Callable[[int], float]
+
+    def slowed(self, factor: float) -> Service:
+        """Return the same service, slower by ``factor``."""
+        return Service(self.slots, self.prefill_tok_s / factor, lambda busy: self.step_s(busy) * factor)
+
+
+@dataclass(frozen=True)
+class Load:
+    """The prediction for a number of users: share of requests that meet the SLO, and answers per second."""
+
+    attainment: float
+    requests_per_s: float
+
+
+def service_s(service: Service, workload: Workload, busy: int) -> float:
+    """Return the mean seconds that a request holds its slot while ``busy`` slots are busy.
+
+    A prefill stops the others' decoding (one batch is computed at a time), so each request also sees the prefills of
+    the other busy slots, once each.
+    """
+    prefill = workload.prompt_tokens.expected() / service.prefill_tok_s
+    return busy * prefill + workload.output_tokens.expected() * service.step_s(busy)
+
+
+def load(service: Service, workload: Workload, slo: SloEntry, users: int) -> Load:
+    """Return what ``users`` users see."""
+    think = max(workload.think_s.expected(), SHORTEST_THOUGHT)
+    rates = [busy / service_s(service, workload, busy) for busy in range(1, service.slots + 1)]
+
+    def rate(present: int) -> float:
+        return rates[min(present, service.slots) - 1]
+
+    # An arriving request sees the system as if its user did not exist (arrival theorem).
+    seen = _stationary(users - 1, think, rate)
+    met = _meeting(service, workload, slo, users, rates[-1])
+    attainment = math.fsum(share * chance for share, chance in zip(seen, met, strict=True))
+    everyone = _stationary(users, think, rate)
+    throughput = math.fsum(share * rate(present) for present, share in enumerate(everyone) if present)
+    return Load(attainment, throughput)
+
+
+def most_users(service: Service, workload: Workload, slo: SloEntry) -> int:
+    """Return the largest number of users whose attainment reaches the SLO's; 0 when not even one does."""
+
+    def good(users: int) -> bool:
+        return load(service, workload, slo, users).attainment >= slo.attainment
+
+    if not good(1):
+        return 0
+    low, high = 1, 2
+    while high <= MOST_USERS and good(high):
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if good(middle) else (low, middle)
+    return min(low, MOST_USERS)
+
+
+def _stationary(users: int, think: float, rate: Callable[[int], float]) -> Sequence[float]:
+    """Return the probability of 0, 1, … ``users`` requests in the system; in logarithms, so that nothing overflows."""
+    logs = [0.0]
+    for present in range(1, users + 1):
+        logs.append(logs[-1] + math.log((users - present + 1) / think) - math.log(rate(present)))
+    top = max(logs)
+    weights = [math.exp(value - top) for value in logs]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
+def _meeting(service: Service, workload: Workload, slo: SloEntry, users: int, full_rate: float) -> list[float]:
+    """Return the probability that a request which finds 0, 1, … ``users - 1`` others meets every threshold."""
+    idle = min(users, service.slots)
+    met = [0.0] * users
+    for quantile in QUANTILES:
+        prefill = workload.prompt_tokens.quantile(quantile) / service.prefill_tok_s
+        answer = workload.output_tokens.quantile(quantile)
+
+        def patience(step: float, prefill: float = prefill, answer: float = answer) -> float:
+            limits = [workload.timeout_s - prefill - answer * step]
+            limits += [] if slo.ttft_s is None else [slo.ttft_s - prefill]
+            limits += [] if slo.e2e_s is None else [slo.e2e_s - prefill - answer * step]
+            quick = slo.tpot_s is None or step <= slo.tpot_s
+            return min(limits) if quick else -1.0
+
+        for present in range(idle):
+            met[present] += patience(service.step_s(present + 1)) >= 0
+        # Who finds every slot busy waits for one departure, two, …: Erlang times at the full rate.
+        waits = _erlang(users - idle, full_rate, patience(service.step_s(service.slots)))
+        for ahead, chance in enumerate(waits):
+            met[idle + ahead] += chance
+    return [chance / len(QUANTILES) for chance in met]
+
+
+def _erlang(most: int, rate: float, limit: float) -> list[float]:
+    """Return P(sum of n exponential times of ``rate`` <= ``limit``) for n = 1 … ``most``: a Poisson tail."""
+    if limit <= 0:
+        return [0.0] * most
+    mean = rate * limit
+    chances: list[float] = []
+    tail = 1.0
+    for count in range(most):
+        tail -= math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
+        chances.append(min(1.0, max(0.0, tail)))
+    return chances
