@@ -40,6 +40,42 @@ class CommandTimeout(HostError):
     """A remote command gave no end in its time."""
 
 
+class Lines:
+    """The lines of a running command; ``close`` ends it, from any thread."""
+
+    def __init__(self, session: Session, command: str, silence_s: float) -> None:
+        self._channel = session.channel(command)
+        self._channel.settimeout(silence_s)
+        self._lines = self._read(session, command, silence_s)
+
+    def close(self) -> None:
+        """Close the channel: the command's next write fails, and iterating ends."""
+        self._channel.close()
+
+    def _read(self, session: Session, command: str, silence_s: float) -> Iterator[str]:
+        rest = b""
+        while True:
+            try:
+                chunk = self._channel.recv(_CHUNK)
+            except TimeoutError:
+                self.close()
+                raise CommandTimeout(
+                    f"{session.target}: `{_short(command)}` was silent for {silence_s:.0f} s"
+                ) from None
+            if not chunk:
+                break
+            *whole, rest = (rest + chunk).split(b"\n")
+            yield from (line.decode("utf-8", "replace") for line in whole)
+        if not session.active:
+            raise session.lost()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        return next(self._lines)
+
+
 class Session:
     """A connection that is authenticated both ways; a context manager."""
 
@@ -94,27 +130,12 @@ class Session:
                 raise self.lost()
             return Completed(channel.recv_exit_status(), out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
-    def lines(self, command: str, *, silence_s: float) -> Iterator[str]:
-        """Yield the lines of a command that goes on writing; closing the generator ends it.
+    def lines(self, command: str, *, silence_s: float) -> Lines:
+        """Start a command that goes on writing, and return its lines as they come.
 
-        Raises HostUnreachable when the connection breaks, CommandTimeout after ``silence_s`` without a byte.
+        Iterating raises HostUnreachable when the connection breaks, CommandTimeout after ``silence_s`` without a byte.
         """
-        with closing(self.channel(command)) as channel:
-            channel.settimeout(silence_s)
-            rest = b""
-            while True:
-                try:
-                    chunk = channel.recv(_CHUNK)
-                except TimeoutError:
-                    raise CommandTimeout(
-                        f"{self.target}: `{_short(command)}` was silent for {silence_s:.0f} s"
-                    ) from None
-                if not chunk:
-                    break
-                *whole, rest = (rest + chunk).split(b"\n")
-                yield from (line.decode("utf-8", "replace") for line in whole)
-            if not self._transport.is_active():
-                raise self.lost()
+        return Lines(self, command, silence_s)
 
     def channel(self, command: str) -> paramiko.Channel:
         """Start ``command`` and return its channel; raises HostUnreachable."""
