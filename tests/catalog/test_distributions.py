@@ -35,7 +35,7 @@ def test_samples_stay_within_the_bounds_and_follow_the_quantiles(dist: Dist) -> 
     assert drawn.shape == (4000,)
     assert drawn.min() >= (dist.min or 0)
     assert drawn.max() <= (math.inf if dist.max is None else dist.max)
-    # 4,000 draws: the share below a quantile is within 5 standard deviations (0.04) of it, except where mass is clamped.
+    # 4,000 draws: the share below a quantile is within 5 standard deviations (0.04) of it.
     if dist.dist in {"exponential", "uniform"}:
         for p in (0.1, 0.5, 0.9):
             assert abs((drawn <= dist.quantile(p)).mean() - p) < 0.04

@@ -170,7 +170,7 @@ def test_an_unknown_model_is_named_with_the_nearest_and_exits_5(tmp_path: Path) 
     with pytest.raises(ModelUnavailable, match="no model nope:1b; nearest: ") as caught:
         catalog.model("nope:1b")
     assert caught.value.exit_code == 5
-    with pytest.raises(ModelUnavailable, match="nearest: llama3.1:8b"):
+    with pytest.raises(ModelUnavailable, match=r"nearest: llama3\.1:8b"):
         catalog.model("llama3.1:9b")
 
 

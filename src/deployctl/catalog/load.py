@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from deployctl.catalog.catalog import Catalog
@@ -19,12 +20,12 @@ from deployctl.resources import Project
 def load_catalog(project: Project) -> Catalog:
     """Read inventory/{plans,models,slos,workloads,hosts}.yml; only hosts.yml may be absent.
 
-    Raises CatalogError with file, line and the nearest key or name.
+    Models are read when they are first asked for: they are the longest file, and many commands need none. Raises
+    CatalogError with file, line and the nearest key or name.
     """
     slos = read_entries(_file(project, "slos"), SloEntry, "SLO", "name")
     workloads = read_entries(_file(project, "workloads"), Workload, "workload", "name")
     plans = read_entries(_file(project, "plans"), Plan, "plan", "id")
-    models = read_entries(_file(project, "models"), ModelEntry, "model", "name")
     hosts: dict[str, HostEntry] = {}
     try:
         hosts_file = project.path("inventory/hosts.yml")
@@ -42,7 +43,38 @@ def load_catalog(project: Project) -> Catalog:
         for model, promise in plan.promises.items():
             where: Loc = (plan.id, "promises", model, "slo")
             _refer(plans_file, where, f"plan {plan.id}, promise for {model}", "SLO", promise.slo, slos)
-    return Catalog(plans=plans, models=models, slos=slos, workloads=workloads, hosts=hosts)
+    return Catalog(plans=plans, models=_Models(_file(project, "models")), slos=slos, workloads=workloads, hosts=hosts)
+
+
+class _Models(Mapping[str, ModelEntry]):
+    """The models of one file, read at the first look."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __getitem__(self, name: str) -> ModelEntry:
+        return self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def _entries(self) -> dict[str, ModelEntry]:
+        try:
+            stamp = self._path.stat().st_mtime_ns
+        except OSError:
+            stamp = 0  # reading it says what is wrong
+        return _read_models(self._path, stamp)
+
+
+@lru_cache(maxsize=4)
+def _read_models(path: Path, stamp: int) -> dict[str, ModelEntry]:
+    """Read the file; ``stamp``, its time of change, makes an edited file a new one."""
+    del stamp
+    return read_entries(path, ModelEntry, "model", "name")
 
 
 def _file(project: Project, name: str) -> Path:
