@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deployctl.catalog.plans import Plan
@@ -28,6 +28,16 @@ from deployctl.units import format_bytes
 
 
 @dataclass(frozen=True)
+class Planned:
+    """What is going to be deployed: the engine, the fit, the model's files and every setting."""
+
+    source: Source
+    fit: Fit
+    model: ModelFiles
+    settings: Settings
+
+
+@dataclass(frozen=True)
 class Served:
     """A model that answers: where, and everything that was decided on the way."""
 
@@ -36,6 +46,7 @@ class Served:
     tunnel: Tunnel
     loaded: LoadedModel
     fit: Fit
+    model: ModelFiles
     settings: Settings
     source: Source
     play: Play
@@ -44,7 +55,7 @@ class Served:
 
 def size_plan(wanted: Wanted, order: Order) -> Fit:
     """Size against what the plan sells, before any host is touched; raises DoesNotFit."""
-    return _choose(wanted, order, Capacity.of_plan(order.plan))
+    return _choose(only_variant(wanted, wanted.engine), order, Capacity.of_plan(order.plan))
 
 
 def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit:
@@ -87,6 +98,28 @@ def settings_for(fit: Fit, order: Order, facts: HostFacts) -> Settings:
     )
 
 
+def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place, emit: Emit) -> Planned:
+    """Choose engine, variant, slots, context and settings for a host; touches nothing on it."""
+    facts = reached.facts
+    with step(emit, "engine", "Choosing the engine") as current:
+        source = choose_source(wanted, facts, place, emit)
+        gguf = choose_gguf(wanted, source, place, order.reference)
+        current.detail = f"{source.engine} {source.version}, from {source.url or 'a local archive'}"
+    fit = size_host(only_variant(wanted, source.engine), order, facts, emit)
+    # Weights that are brought along are imported under the very name that was asked for.
+    model = ModelFiles(reference=order.reference if gguf else fit.reference, gguf=gguf)
+    return Planned(source, fit, model, settings_for(fit, order, facts))
+
+
+def only_variant(wanted: Wanted, engine: str | None) -> Wanted:
+    """The embedded engine has one variant of one model; every other engine leaves the choice open."""
+    if engine != "embedded" or wanted.variant is not None or wanted.gguf is not None:
+        return wanted
+    from deployctl.sandbox.model import MODEL
+
+    return replace(wanted, variant=MODEL.variant)
+
+
 @contextmanager
 def deploy(
     wanted: Wanted, order: Order, reached: Reached, project: Project, place: Place, log: Path, emit: Emit
@@ -94,14 +127,9 @@ def deploy(
     """Provision the host and keep a tunnel to the served model open for the duration of the block."""
     facts = reached.facts
     notes = _compare(order.plan, reached, emit)
-    fit = size_host(wanted, order, facts, emit)
-    with step(emit, "engine", "Choosing the engine") as current:
-        source = choose_source(wanted, facts, place, emit)
-        gguf = choose_gguf(wanted, source, place, fit.reference)
-        current.detail = f"{source.engine} {source.version} from {source.url or 'a local archive'}"
-    settings = settings_for(fit, order, facts)
+    planned = plan_deployment(wanted, order, reached, place, emit)
+    source, fit, model, settings = planned.source, planned.fit, planned.model, planned.settings
     with step(emit, "provision", "Provisioning") as current:
-        model = ModelFiles(reference=fit.reference, gguf=gguf)
         play = provision(reached.target, settings, source, model, project=project, log=log, emit=emit)
         current.detail = f"{play.ok} tasks, {play.changed} changed"
         if not play.changed:
@@ -111,13 +139,14 @@ def deploy(
         current.detail = f"{tunnel.url} to {reached.target.name}, port {settings.port}"
     with tunnel:
         server = Server(tunnel.url)
-        loaded = load(server, fit.reference, settings, emit)
+        loaded = load(server, model.reference, settings, emit)
         yield Served(
             url=tunnel.url,
             server=server,
             tunnel=tunnel,
             loaded=loaded,
             fit=fit,
+            model=model,
             settings=settings,
             source=source,
             play=play,

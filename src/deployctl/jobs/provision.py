@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled
 from deployctl.events import Emit, step
-from deployctl.jobs.deploy import deploy, settings_for, size_host, size_plan
+from deployctl.jobs.deploy import deploy, plan_deployment, size_plan
 from deployctl.jobs.order import resolve
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import Stopwatch
-from deployctl.jobs.source import choose_gguf, choose_source
 from deployctl.jobs.wanted import Place, Wanted
-from deployctl.provision.deploy import ModelFiles, teardown
 from deployctl.provision.deploy import provision as run_provision
+from deployctl.provision.deploy import teardown
 from deployctl.provision.playbook import Play
 from deployctl.records.store import RunStore
 from deployctl.resources import Project
@@ -44,22 +43,20 @@ def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry
             if not dry_run:
                 with deploy(wanted, order, reached, project, place, log, watch) as served:
                     return Provisioned(host, served.fit, served.play, watch.timings)
-            fit = size_host(wanted, order, reached.facts, watch)
-            source = choose_source(wanted, reached.facts, place, watch)
-            model = ModelFiles(reference=fit.reference, gguf=choose_gguf(wanted, source, place, fit.reference))
+            planned = plan_deployment(wanted, order, reached, place, watch)
             with step(watch, "provision", "Looking what would change") as current:
                 play = run_provision(
                     reached.target,
-                    settings_for(fit, order, reached.facts),
-                    source,
-                    model,
+                    planned.settings,
+                    planned.source,
+                    planned.model,
                     project=project,
                     log=log,
                     emit=watch,
                     dry_run=True,
                 )
                 current.detail = f"{play.changed} of {play.ok} tasks would change something; nothing was changed"
-            return Provisioned(host, fit, play, watch.timings)
+            return Provisioned(host, planned.fit, play, watch.timings)
     except KeyboardInterrupt:
         raise Cancelled("cancelled; provisioning is idempotent: run the same command again") from None
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +77,7 @@ def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, A
             "variant": fit.variant,
             "digest": served.loaded.model.digest or None,
             "bytes": served.loaded.model.bytes,
-            "reference": fit.reference,
+            "reference": served.model.reference,
         },
         "deployment": {
             "engine": served.source.engine,
@@ -136,9 +138,11 @@ def make_record(
     run_id: str,
     watch: Stopwatch,
     question: Question,
+    measured: Measured,
     blocks: Mapping[str, Any],
     *,
     plan: Plan | None,
+    seed: int,
     notes: tuple[str, ...],
 ) -> Record:
     """Put the blocks together."""
@@ -152,10 +156,22 @@ def make_record(
             "workload": question.workload.model_dump(mode="json"),
             "slo": {**asdict(question.slo.to_slo()), "name": question.slo.name},
             "timings": watch.timings,
-            "notes": notes,
+            "notes": (*notes, *measured.result.notes),
+            "conditions": conditions(seed, measured),
             **blocks,
+            **measured_blocks(measured),
         }
     )
+
+
+def conditions(seed: int, measured: Measured) -> dict[str, Any]:
+    """Circumstances of the test that belong to no other block."""
+    return {
+        "seed": seed,
+        "load_generator": f"Locust {metadata.version('locust')} in one process",
+        "load_generator_cpus": os.cpu_count(),
+        "short_answers": round(measured.baseline.short_answers, 4),
+    }
 
 
 def embedded_note() -> str:

@@ -13,7 +13,7 @@ from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.measure import measure
 from deployctl.jobs.order import ask
 from deployctl.jobs.reach import SANDBOX, Reached, reach
-from deployctl.jobs.recording import Stopwatch, host_block, make_record, measured_blocks
+from deployctl.jobs.recording import Stopwatch, host_block, make_record
 from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.ollama.client import Server
@@ -71,13 +71,12 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
             blocks = {
                 "host": host_block(reached) if reached else None,
                 **_external_blocks(wanted, loaded),
-                **measured_blocks(measured),
             }
     except KeyboardInterrupt:
         raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
     notes = () if session else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
     with step(watch, "record", "Writing record and report") as current:
-        record = make_record(run.id, watch, question, blocks, plan=plan, notes=notes)
+        record = make_record(run.id, watch, question, measured, blocks, plan=plan, seed=wanted.seed, notes=notes)
         keep(store, record, project)
         current.detail = str(run.dir)
     return Outcome(record, run)

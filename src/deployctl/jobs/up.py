@@ -16,7 +16,6 @@ from deployctl.jobs.recording import (
     embedded_note,
     host_block,
     make_record,
-    measured_blocks,
     served_blocks,
     shared_cores_note,
 )
@@ -45,7 +44,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
             measured = measure(
                 order.question,
                 url=served.url,
-                reference=served.fit.reference,
+                reference=served.model.reference,
                 slots=served.settings.slots,
                 session=reached.session,
                 out_dir=run.dir,
@@ -63,12 +62,13 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
             blocks = {
                 "host": host_block(reached),
                 **served_blocks(order, reached, served),
-                **measured_blocks(measured),
             }
     except KeyboardInterrupt:
         raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
     with step(watch, "record", "Writing record and report") as current:
-        record = make_record(run.id, watch, order.question, blocks, plan=order.plan, notes=notes)
+        record = make_record(
+            run.id, watch, order.question, measured, blocks, plan=order.plan, seed=wanted.seed, notes=notes
+        )
         keep(store, record, project)
         current.detail = str(run.dir)
     return Outcome(record, run)
