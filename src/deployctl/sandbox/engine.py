@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -21,9 +19,7 @@ from pathlib import Path
 from deployctl.errors import ProvisionError
 from deployctl.sandbox.archive import build_archive
 from deployctl.sandbox.model import MODEL, gguf_path
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None)
+from deployctl.sandbox.processes import die_with_parent
 
 
 def default_cache_dir(repository: Path) -> Path:
@@ -89,9 +85,6 @@ def start_engine(
         **environment,
     }
 
-    def die_with_parent() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
     with log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, str(unpacked(cache_dir) / "bin" / "ollama"), "serve"],
@@ -112,6 +105,16 @@ def start_engine(
             tail = log.read_text(errors="replace")[-1000:]
             raise ProvisionError(f"the embedded engine did not come up: {tail}")
         time.sleep(0.05)
+
+
+def stop_engine(process: subprocess.Popen[bytes]) -> None:
+    """Stop a server that ``start_engine`` started, and its engine with it."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 @contextlib.contextmanager
@@ -146,9 +149,4 @@ def running_engine(
                     answer.read()
             yield url
         finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop_engine(process)

@@ -22,11 +22,12 @@ _POLL_S = 1.0
 
 def _serve_in_child(root: Path) -> int:
     """Fork the SSH server; returns its process id."""
+    guardian = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     processes.die_with_parent(signal.SIGTERM)
-    if os.getppid() == 1:  # the guardian was faster to die than we to ask
+    if os.getppid() != guardian:  # it was faster to die than we to ask
         os._exit(1)
     devnull = os.open(os.devnull, os.O_RDONLY)
     os.dup2(devnull, 0)

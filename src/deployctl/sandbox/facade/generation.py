@@ -134,6 +134,10 @@ class Generation:
             self._scheduler.release(runner)
 
     def _refuse_what_it_cannot(self, name: str, body: dict[str, Any]) -> None:
+        if not isinstance(body.get("options") or {}, dict):
+            raise ApiError(400, "invalid request body: options must be an object")
+        if body.get("images") or any(message.get("images") for message in body.get("messages") or []):
+            raise ApiError(400, f"{name} does not support vision")
         if body.get("think"):
             raise ApiError(400, f'"{name}" does not support thinking')
         if body.get("tools"):

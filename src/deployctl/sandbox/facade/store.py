@@ -43,10 +43,10 @@ class Name:
 
 def parse_name(text: str) -> Name | None:
     """Read ``[[registry/]namespace/]model[:tag]``; None when it is no valid name."""
-    path, _, rest = text.rpartition("/")
+    path, slash, rest = text.rpartition("/")
     model, colon, tag = rest.partition(":")
     parts = path.split("/") if path else []
-    if len(parts) > 2 or (colon and not tag):
+    if len(parts) > 2 or (slash and not path) or (colon and not tag):
         return None
     registry = parts[0] if len(parts) == 2 else _DEFAULTS[0]
     namespace = parts[-1] if parts else _DEFAULTS[1]
@@ -240,8 +240,12 @@ class Store:
                 yield from (Name(parts[0], parts[1], parts[2], tag) for tag in files)
 
     def list(self) -> list[Model]:
-        """Return every installed model, the newest first."""
-        return sorted((self._read(name) for name in self._names()), key=lambda model: model.modified, reverse=True)
+        """Return every installed model, the newest first; what cannot be read is left out."""
+        models = []
+        for name in self._names():
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                models.append(self._read(name))
+        return sorted(models, key=lambda model: model.modified, reverse=True)
 
     def copy(self, source: str, destination: Name) -> None:
         """Give a model a second name."""
