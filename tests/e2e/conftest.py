@@ -37,6 +37,7 @@ class Shell:
     def __init__(self, data_dir: Path, cache_dir: Path, cwd: Path) -> None:
         self.data_dir = data_dir
         self.cwd = cwd
+        self.command = COMMAND
         self.env = {**os.environ, "DEPLOYCTL_CACHE": str(cache_dir), "COLUMNS": "80"}
         # Whatever the commands start inherits this, so that what they leave behind can be found.
         self.mark = f"DEPLOYCTL_E2E={os.getpid()}-{time.monotonic_ns()}"

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -138,6 +139,8 @@ def hoist(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of its outcome."""
     words = hoist(sys.argv[1:] if arguments is None else arguments)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, _interrupt)  # whoever asks us to end gets what Ctrl-C gets: an orderly clean-up
     verbose = any((word.startswith("-v") and set(word[1:]) == {"v"}) or word == "--verbose" for word in words)
     try:
         code = app(words, prog_name="deployctl", standalone_mode=False)
@@ -149,6 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _report_internal(error, words)
     # Typer turns Ctrl-C into 130; for this program a cancelled run is 7.
     sys.exit(7 if code == 130 else code if isinstance(code, int) else 0)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    del number, frame
+    raise KeyboardInterrupt
 
 
 def _report(error: DeployctlError, *, as_json: bool, verbose: bool) -> int:

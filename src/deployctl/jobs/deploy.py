@@ -125,7 +125,6 @@ def deploy(
     wanted: Wanted, order: Order, reached: Reached, project: Project, place: Place, log: Path, emit: Emit
 ) -> Iterator[Served]:
     """Provision the host and keep a tunnel to the served model open for the duration of the block."""
-    facts = reached.facts
     notes = _compare(order.plan, reached, emit)
     planned = plan_deployment(wanted, order, reached, place, emit)
     source, fit, model, settings = planned.source, planned.fit, planned.model, planned.settings

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from deployctl.capacity.result import Prior, Result
 from deployctl.capacity.search import search
@@ -13,14 +12,12 @@ from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.events import Emit, step
 from deployctl.jobs.order import Question
+from deployctl.jobs.watch import Watch
 from deployctl.load.baseline import Baseline, baseline
 from deployctl.load.driver import LocustDriver
-from deployctl.load.prober import Gates, LoadProber, no_gates
+from deployctl.load.prober import LoadProber, no_gates
 from deployctl.resources import Project
 from deployctl.units import format_seconds
-
-if TYPE_CHECKING:
-    from deployctl.hosts.ssh import Session
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ def measure(
     url: str,
     reference: str,
     slots: int | None,
-    session: Session | None,
+    watch: Watch | None,
     out_dir: Path,
     project: Project,
     seed: int,
@@ -47,15 +44,11 @@ def measure(
     load_s: float,
     emit: Emit,
 ) -> Measured:
-    """Run the baseline and the search against ``url``; telemetry gates apply where there is a session to the host."""
-    with ExitStack() as stack:
-        gates: Gates = no_gates
-        if session is not None:
-            from deployctl.telemetry.gates import judge
-            from deployctl.telemetry.sampler import Sampler
+    """Run the baseline and the search against ``url``, under the gates of ``watch`` where the host can be watched.
 
-            sampler = stack.enter_context(Sampler(session))
-            gates = lambda began, ended: judge(sampler.window(began, ended))  # noqa: E731
+    Raises HostUnreachable when the host is lost on the way, MeasurementError when nothing can be measured.
+    """
+    with ExitStack() as stack:
         with step(emit, "generator", "Starting the load generator") as current:
             driver = stack.enter_context(
                 LocustDriver(url, reference, question.workload, seed=seed, out_dir=out_dir, project=project)
@@ -67,7 +60,7 @@ def measure(
                 f"first token {format_seconds(alone.ttft_s)}, {alone.decode_tokens_per_s:.1f} tokens/s for one user"
             )
         with step(emit, "search", "Searching for the capacity") as current:
-            prober = LoadProber(driver, gates=gates)
+            prober = LoadProber(driver, gates=watch or no_gates)
             prior = Prior(users_guess=guess_users(alone, slots, question.workload), slots=slots)
             result = search(
                 prober,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled, UsageError
@@ -16,13 +16,11 @@ from deployctl.jobs.reach import SANDBOX, Reached, reach
 from deployctl.jobs.recording import Stopwatch, host_block, make_record
 from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
+from deployctl.jobs.watch import Watch, watching
 from deployctl.ollama.client import Server
 from deployctl.provision.settings import Settings
 from deployctl.records.store import RunStore
 from deployctl.resources import Project
-
-if TYPE_CHECKING:
-    from deployctl.hosts.ssh import Session
 
 OLLAMA_PORT = Settings(slots=1, context=1).port
 
@@ -45,14 +43,14 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     try:
         with ExitStack() as stack:
             reached: Reached | None = None
-            session: Session | None = None
+            host_watch: Watch | None = None
             if url is None:
                 reached = stack.enter_context(reach(wanted, catalog, place, watch))
-                session = reached.session
                 with step(watch, "tunnel", "Opening the tunnel") as current:
                     tunnel = stack.enter_context(open_tunnel(reached.target, OLLAMA_PORT))
                     current.detail = f"{tunnel.url} to {reached.target.name}"
                 url = tunnel.url
+                host_watch = stack.enter_context(watching(reached.session, tunnel, enforce=True))
             server = Server(url.rstrip("/"))
             loaded = load(server, wanted.model, None, watch)
             measured = measure(
@@ -60,7 +58,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
                 url=server.url,
                 reference=wanted.model,
                 slots=wanted.slots,
-                session=session,
+                watch=host_watch,
                 out_dir=run.dir,
                 project=project,
                 seed=wanted.seed,
@@ -74,7 +72,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
             }
     except KeyboardInterrupt:
         raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
-    notes = () if session else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
+    notes = () if host_watch else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
     with step(watch, "record", "Writing record and report") as current:
         record = make_record(run.id, watch, question, measured, blocks, plan=plan, seed=wanted.seed, notes=notes)
         keep(store, record, project)

@@ -21,6 +21,7 @@ from deployctl.jobs.recording import (
 )
 from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
+from deployctl.jobs.watch import watching
 from deployctl.records.store import RunStore
 from deployctl.resources import Project
 
@@ -41,12 +42,14 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
             reached = stack.enter_context(reach(wanted, catalog, place, watch))
             log = run.dir / "provision.log"
             served = stack.enter_context(deploy(wanted, order, reached, project, place, log, watch))
+            enforce = not reached.sandbox
+            host_watch = stack.enter_context(watching(reached.session, served.tunnel, enforce=enforce))
             measured = measure(
                 order.question,
                 url=served.url,
                 reference=served.model.reference,
                 slots=served.settings.slots,
-                session=reached.session,
+                watch=host_watch,
                 out_dir=run.dir,
                 project=project,
                 seed=wanted.seed,
@@ -58,7 +61,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
             if served.source.engine == "embedded":
                 notes += (embedded_note(),)
             if reached.sandbox:
-                notes += (shared_cores_note(),)
+                notes += (shared_cores_note(), *host_watch.noted)
             blocks = {
                 "host": host_block(reached),
                 **served_blocks(order, reached, served),
