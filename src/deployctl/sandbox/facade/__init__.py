@@ -2,6 +2,17 @@
 
 Shipped to the host as one executable zip, ``bin/ollama``; Python 3.9 or newer and nothing but the standard library.
 Facts and texts of Ollama that it repeats are those of v0.33.0-rc2 (August 2026).
+
+What differs from a genuine server, on purpose:
+
+- The version ends in ``-embedded``. There is no registry: ``/api/pull`` knows what is installed and nothing else.
+- No GPU, no embeddings, tools, images, thinking, log probabilities, ``/v1`` endpoints, nor the deprecated ``context``
+  of ``/api/generate``; a request for what is missing is refused.
+- A GGUF file without a chat template (a base model) is asked with questions and answers in ``/api/chat``, and with the
+  bare prompt in ``/api/generate``.
+- No context shift: a generation that fills its context ends with ``length``; a prompt larger than the context is
+  refused with 400 instead of being cut.
+- Ollama gives up on thirty equal tokens in a row without a final line; this one goes on.
 """
 
 from __future__ import annotations
