@@ -1,0 +1,66 @@
+"""The client and Locust against a real engine: counts equal the server's own."""
+
+from pathlib import Path
+from time import monotonic
+
+import ollama
+import pytest
+
+from deployctl.load.connection import Address, Connection
+from deployctl.load.driver import LocustDriver
+from deployctl.load.exchange import Exchange
+from deployctl.load.outcome import to_sample
+from deployctl.load.samples import Sample
+from deployctl.load.store import read_samples
+from deployctl.load.streams import NdjsonStream
+
+pytestmark = pytest.mark.engine
+
+engine = pytest.importorskip("deployctl.sandbox.engine", reason="needs the sandbox extra")
+MODEL = "gemma3:270m"
+PROMPT = "Escribe una frase larga sobre el mar, la luz y los barcos de la bahía."
+OPTIONS = {"num_predict": 17, "seed": 3, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def url():
+    with engine.running_engine(engine.default_cache_dir(Path(__file__).parents[2]), slots=2) as address:
+        yield address
+
+
+def test_counts_and_text_equal_those_that_the_official_client_reports(url):
+    messages = [{"role": "user", "content": PROMPT}]
+    with ollama.Client(host=url) as client:
+        official = client.chat(model=MODEL, messages=messages, options=OPTIONS, think=False)
+    body = ollama._types.ChatRequest(model=MODEL, messages=messages, options=OPTIONS, stream=True, think=False)
+    exchange = Exchange(NdjsonStream(keep=True))
+    begin = monotonic()
+    connection = Connection(Address.parse(url))
+    request = Address.parse(url).request("/api/chat", body.model_dump_json(exclude_none=True).encode())
+    connection.run(request, exchange, begin + 60)
+    connection.close()
+    sample = to_sample(exchange, user=0, seq=0, intended_s=begin, sent_s=begin)
+    assert sample.ok, sample.message
+    assert sample.output_tokens == official.eval_count == 17
+    assert sample.prompt_tokens == official.prompt_eval_count
+    assert sample.done_reason == official.done_reason == "length"
+    assert exchange.stream.text() == official.message.content
+    assert begin < sample.first_token_s <= sample.end_s
+
+
+def test_every_request_of_a_level_has_the_asked_length_and_a_prompt_near_the_asked_one(url, make_workload, tmp_path):
+    lengths = {"dist": "uniform", "min": 4, "max": 12}
+    prompts = {"dist": "uniform", "min": 30, "max": 90}
+    workload = make_workload(language="mixed", prompt_tokens=prompts, output_tokens=lengths, think_s=0.05, timeout_s=60)
+    found: list[Sample] = []
+    with LocustDriver(url, MODEL, workload, out_dir=tmp_path, seed=5) as driver:
+        driver.set_users(3)
+        deadline = monotonic() + 60
+        while len(found) < 12 and monotonic() < deadline:
+            found += driver.poll(0.5).requests
+    stored = [sample for sample in read_samples(driver.sample_files) if sample.counts]
+    assert len(stored) >= 12
+    assert all(sample.ok for sample in stored)
+    assert all(sample.output_tokens == sample.asked_tokens for sample in stored)
+    relative = [sample.prompt_tokens / sample.asked_prompt_tokens for sample in stored]
+    assert 0.8 < sum(relative) / len(relative) < 1.2
