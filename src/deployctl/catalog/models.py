@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -109,12 +108,12 @@ class ModelEntry(Entry):
             raise ValueError("tag_pattern must contain {variant}")
         return self
 
-    @cached_property
+    @property
     def kv_heads_by_layer(self) -> tuple[int, ...]:
         """Key/value heads of each layer, first layer first."""
         return (self.kv_heads,) * self.layers if isinstance(self.kv_heads, int) else self.kv_heads
 
-    @cached_property
+    @property
     def windowed_by_layer(self) -> tuple[bool, ...]:
         """Whether each layer keeps a sliding window only.
 

@@ -52,23 +52,23 @@ def kv_bytes(
     first = 0 if layers is None else model.layers - min(layers, model.layers)
     full = padded(context)
     window = min(full, padded((model.sliding_window or 0) + ubatch))
-    elements = 0
-    for layer in range(first, model.layers):
-        cells = window if model.windowed_by_layer[layer] else full
-        elements += cells * elements_per_token(model, layer)
+    elements = sum(
+        (window if windowed else full) * per_token
+        for windowed, per_token in list(zip(model.windowed_by_layer, elements_by_layer(model), strict=True))[first:]
+    )
     # Rounded up to a whole block per row in llama.cpp; head lengths are multiples of 32 in every known model.
     return round(elements * slots * KV_BYTES[kv_type])
 
 
-def elements_per_token(model: ModelEntry, layer: int) -> int:
-    """Return the elements that one token adds to one layer's cache.
+def elements_by_layer(model: ModelEntry) -> tuple[int, ...]:
+    """Return the elements that one token adds to each layer's cache.
 
     With multi-head latent attention it is one latent and its rotary part, whatever the number of heads, and the values
     are read from the same latent (DeepSeek-V2, arXiv:2405.04434, section 2.1.2).
     """
     if model.mla is not None:
-        return model.mla.kv_lora_rank + model.mla.rope_length
-    return (model.key_length + model.value_length) * model.kv_heads_by_layer[layer]
+        return (model.mla.kv_lora_rank + model.mla.rope_length,) * model.layers
+    return tuple((model.key_length + model.value_length) * heads for heads in model.kv_heads_by_layer)
 
 
 def compute_bytes(model: ModelEntry, ubatch: int = UBATCH) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from deployctl.catalog.models import ModelEntry
 from deployctl.catalog.plans import Gpu, Plan
 from deployctl.sizing.fit import Fit, KvType
-from deployctl.sizing.memory import KV_BYTES, elements_per_token
+from deployctl.sizing.memory import KV_BYTES, elements_by_layer
 
 GB = 1e9
 
@@ -136,11 +136,12 @@ def step_s(
 
     ``weights`` in bytes; ``held`` tokens in each stream's context.
     """
-    kv_token = 0.0
-    for layer in range(model.layers):
-        seen = min(held, model.sliding_window or held) if model.windowed_by_layer[layer] else held
-        kv_token += seen * elements_per_token(model, layer)
-    kv = kv_token * KV_BYTES[kv_type]
+    window = min(held, model.sliding_window or held)
+    seen = sum(
+        (window if windowed else held) * per_token
+        for windowed, per_token in zip(model.windowed_by_layer, elements_by_layer(model), strict=True)
+    )
+    kv = seen * KV_BYTES[kv_type]
     read = weights * share_read(model, batch) + kv * batch
     reading = read / engine.bandwidth
     computing = 2 * decode_parameters(model) * batch / engine.decode_flops

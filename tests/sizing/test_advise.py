@@ -1,0 +1,111 @@
+import json
+from typing import Any
+
+import pytest
+
+from deployctl.catalog.catalog import Catalog
+from deployctl.sizing.advise import Advice, advise, cheapest
+
+KEYS = {
+    "variant", "quantization", "bytes", "fits", "slots", "context", "gpu_layers", "predicted", "verdict", "reasons",
+    "cost", "sources",
+}  # fmt: skip
+PARTS = {"weights", "kv", "compute", "prompt_cache", "runtime", "os_reserve", "total", "available"}
+
+
+def ask(catalog: Catalog, plan_id: str, model: str, **options: Any) -> Advice:
+    plan = catalog.plan(plan_id)
+    return advise(
+        plan, catalog.model(model), catalog.workload(plan.workload), catalog.slo(plan.slo),
+        plans=catalog.plans.values(), models=catalog.models.values(), **options,
+    )  # fmt: skip
+
+
+def test_the_document_has_the_keys_of_the_contract(catalog: Catalog) -> None:
+    document = json.loads(json.dumps(ask(catalog, "cpu-32gb", "llama3.1:8b").to_dict()))
+    assert set(document) >= KEYS
+    assert set(document["bytes"]) == PARTS
+    assert set(document["predicted"]) >= {"prefill_tok_s", "decode_tok_s", "users", "low", "high"}
+    assert document["fits"] is True
+
+
+def test_the_32_core_plan_holds_what_the_reference_page_sells(catalog: Catalog) -> None:
+    # Llama 3.1 8B on 32 cores: 5 to 15 tokens/s, 200 tokens in 15 to 40 s, 1 to 3 users; a few more are no surprise.
+    predicted = ask(catalog, "cpu-32gb", "llama3.1:8b").predicted
+    assert predicted is not None
+    assert 5 <= predicted.decode_tok_s <= 15
+    assert 13 <= predicted.seconds_for_200_tokens <= 40
+    assert 1 <= predicted.users <= 5
+
+
+def test_an_a100_holds_what_the_reference_page_sells(catalog: Catalog) -> None:
+    # 100 to 300 tokens/s, 200 tokens in 1 to 2 s, 10 users at least.
+    predicted = ask(catalog, "gpu-a100-80", "llama3.1:8b").predicted
+    assert predicted is not None
+    assert 100 <= predicted.decode_tok_s <= 300
+    assert predicted.seconds_for_200_tokens <= 2
+    assert predicted.users >= 10
+
+
+def test_70b_on_a_cpu_is_slow_or_impossible_with_its_seconds_per_answer(catalog: Catalog) -> None:
+    advice = ask(catalog, "cpu-64gb", "llama3.1:70b")
+    assert advice.verdict == "slow or impossible"
+    assert advice.hardware == "gpu"
+    # 39.6 GiB of weights at 80 GB/s: no answer of 200 tokens in less than 200 x 42.5 / 80 = 106 s
+    assert advice.predicted is not None
+    assert advice.predicted.seconds_for_200_tokens >= 106
+    assert any(f"{advice.predicted.seconds_for_200_tokens:.0f} s per answer" in reason for reason in advice.reasons)
+
+
+def test_what_does_not_fit_is_an_answer_too(catalog: Catalog) -> None:
+    advice = ask(catalog, "cpu-32gb", "llama3.1:70b")
+    document = advice.to_dict()
+    assert document["verdict"] == "does not fit"
+    assert document["fits"] is False
+    assert document["bytes"]["total"] > document["bytes"]["available"]
+    assert advice.hint.startswith("--plan cpu-64gb")
+
+
+def test_too_few_users_for_what_is_wanted_points_to_a_gpu(catalog: Catalog) -> None:
+    advice = ask(catalog, "cpu-32gb", "llama3.1:8b", users=50)
+    assert advice.verdict == "too few users"
+    assert advice.hardware == "gpu"
+    assert any("a GPU for the volume: 50 users" in reason for reason in advice.reasons)
+
+
+def test_the_cost_is_the_price_over_the_users(catalog: Catalog) -> None:
+    advice = ask(catalog, "cpu-32gb", "llama3.1:8b")
+    assert advice.cost is not None
+    assert advice.predicted is not None
+    assert advice.cost.per_user == pytest.approx(1499 / advice.predicted.users)
+
+
+def test_the_cheapest_plan_for_20_users_is_a_gpu_and_no_dearer_plan_is_taken(catalog: Catalog) -> None:
+    args = (catalog.model("llama3.1:8b"), catalog.workload("chat"), catalog.slo("chat"))
+    found = cheapest(catalog.plans.values(), *args, 20)
+    assert found is not None
+    assert found.plan.gpus
+    assert found.predicted is not None
+    assert found.predicted.users >= 20
+    assert found.plan.price is not None
+    for plan in catalog.plans.values():
+        if plan.price is not None and plan.price.amount < found.plan.price.amount:
+            other = advise(plan, *args)
+            assert other.predicted is None or other.predicted.users < 20
+
+
+def test_no_plan_holds_a_million_users(catalog: Catalog) -> None:
+    args = (catalog.model("llama3.1:70b"), catalog.workload("chat"), catalog.slo("chat"))
+    assert cheapest(catalog.plans.values(), *args, 1_000_000) is None
+
+
+def test_the_advice_speaks_spanish(catalog: Catalog) -> None:
+    advice = ask(catalog, "cpu-64gb", "llama3.1:70b", lang="es")
+    assert any("lento o imposible en CPU" in reason for reason in advice.reasons)
+
+
+def test_the_band_of_users_holds_the_prediction(catalog: Catalog) -> None:
+    for plan in catalog.plans:
+        predicted = ask(catalog, plan, "llama3.2:1b").predicted
+        if predicted is not None:
+            assert predicted.low <= predicted.users <= predicted.high
