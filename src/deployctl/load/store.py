@@ -59,6 +59,15 @@ class SampleWriter:
         options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
         self._writer = pa.ipc.new_stream(self._file, self._schema, options=options)
 
+    def warm_up(self) -> None:
+        """Pay for the first use of Arrow and zstd (tens of milliseconds) before anything is measured."""
+        import pyarrow as pa
+
+        batch = _to_batch([Sample(0, 0, 0.0)], [NO_READS], 0.0, self._schema)
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
+        with pa.ipc.new_stream(pa.BufferOutputStream(), self._schema, options=options) as stream:
+            stream.write_batch(batch)
+
     def append(self, samples: list[Sample], reads: list[Reads]) -> None:
         """Write one batch; ``reads`` runs parallel to ``samples``."""
         if samples:

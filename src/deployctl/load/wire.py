@@ -71,6 +71,11 @@ class Report:
     next_starts: tuple[tuple[int, float], ...] = ()
     health: Health | None = None
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has changed."""
+        return not (self.opened or self.first_tokens or self.samples or self.next_starts or self.health)
+
 
 def encode_report(report: Report) -> bytes:
     """Return the line for a report."""

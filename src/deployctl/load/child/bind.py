@@ -47,6 +47,8 @@ def _on(hook: Any, listener: Callable[..., None]) -> None:
 def _driven(user_class: type[OllamaUser], spec_file: Path, environment: Any) -> None:
     spec = LoadSpec.read(spec_file)
     writer = SampleWriter(spec.samples, monotonic()) if spec.samples else None
+    if writer is not None:
+        writer.warm_up()
     user_class.session = Session(spec, Recorder(writer))
     Control(environment, user_class.session, Channel(), Watch()).start()
 

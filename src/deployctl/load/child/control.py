@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 import logging
 import os
+import sys
 from collections.abc import Callable
 from time import monotonic
 from typing import Any, NoReturn
 
 import gevent
 from gevent.event import Event
+from gevent.lock import BoundedSemaphore
 from gevent.os import make_nonblocking, nb_read, nb_write
 
 from deployctl.load.child.health import Watch
 from deployctl.load.child.recorder import Recorder
 from deployctl.load.child.user import Session
 from deployctl.load.store import finalise
-from deployctl.load.wire import encode, encode_report
+from deployctl.load.wire import Health, encode, encode_report
 
 _REPORT_S = 0.25
 _HEALTH_EVERY = 2
 _CUT_WAIT_S = 2.0
 _DRAIN_FOREVER_S = 86_400
+_SWITCH_S = 0.0005  # how long a writing thread may keep the event loop from the interpreter
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +71,9 @@ class Control:
         self._watch = watch
         self._holding: Any = None
         self._draining = False
+        self._reporting = BoundedSemaphore()
+        self._threads = gevent.get_hub().threadpool
+        sys.setswitchinterval(_SWITCH_S)
         environment.stop_timeout = _DRAIN_FOREVER_S  # open requests end by themselves, or by their own timeout
 
     def start(self) -> None:
@@ -93,6 +99,7 @@ class Control:
 
     def _leave(self) -> NoReturn:
         """The parent is gone: keep what is finished, and go."""
+        self._reporting.acquire(timeout=_CUT_WAIT_S)
         self._recorder.collect(None)
         self._recorder.close()
         os._exit(0)
@@ -108,9 +115,16 @@ class Control:
             health = None
             if rounds % _HEALTH_EVERY == 0:
                 health = self._watch.report(self._environment.runner.user_count, len(self._recorder.live))
+            self._tell(health)
+
+    def _tell(self, health: Health | None = None) -> None:
+        """Send what is new, and write it when a batch is full; the costly part runs in a thread beside the loop."""
+        with self._reporting:
             report = self._recorder.collect(health)
-            if health or report.samples or report.opened or report.first_tokens or report.next_starts:
-                self._channel.send(encode_report(report))
+            if not report.empty:
+                self._channel.send(self._threads.apply(encode_report, (report,)))
+            if self._recorder.write_due:
+                self._threads.apply(self._recorder.write)
 
     def _users(self, command: dict[str, Any]) -> None:
         if self._holding is not None:
@@ -128,7 +142,7 @@ class Control:
         began = monotonic()
         if users:
             self._ramp(users)
-        self._channel.send(encode_report(self._recorder.collect(None)))
+        self._tell()
         self._channel.send(encode({"event": "level", "t": monotonic(), "began": began, "users": users}))
 
     def _ramp(self, users: int) -> None:
@@ -150,7 +164,8 @@ class Control:
         deadline = monotonic() + _CUT_WAIT_S
         while self._recorder.live and monotonic() < deadline:
             gevent.sleep(0.01)
-        self._channel.send(encode_report(self._recorder.collect(None)))
+        self._tell()
+        self._reporting.acquire()
         self._recorder.close()
         samples = self._session.spec.samples
         if samples is not None:

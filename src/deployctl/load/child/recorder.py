@@ -13,7 +13,7 @@ from deployctl.load.samples import Sample
 from deployctl.load.store import Reads, SampleWriter
 from deployctl.load.wire import Health, Open, Report
 
-_BATCH_ROWS = 500
+_BATCH_ROWS = 250
 _BATCH_S = 2.0  # small batches cost more bytes for their head than for their rows
 
 
@@ -64,7 +64,7 @@ class Recorder:
         self._next_starts[user] = until_s
 
     def collect(self, health: Health | None) -> Report:
-        """Return everything that is new; finished samples go to disk every 500 requests or two seconds."""
+        """Return everything that is new since the last call."""
         opened: list[Open] = []
         first_tokens: list[tuple[int, int, float]] = []
         for user, live in self.live.items():
@@ -81,19 +81,25 @@ class Recorder:
         self._samples, self._next_starts = [], {}
         if self._writer is not None:
             self._unwritten += samples
-            if len(self._unwritten) >= _BATCH_ROWS or monotonic() - self._written_s > _BATCH_S:
-                self._flush()
         return Report(monotonic(), tuple(opened), tuple(first_tokens), tuple(samples), tuple(starts.items()), health)
 
-    def close(self) -> None:
-        """End the file."""
+    @property
+    def write_due(self) -> bool:
+        """Whether enough has been collected for a batch on disk."""
+        rows = len(self._unwritten)
+        return rows >= _BATCH_ROWS or (rows > 0 and monotonic() - self._written_s > _BATCH_S)
+
+    def write(self) -> None:
+        """Append what has been collected to the file. May run in a thread; not in two at once."""
+        samples, self._unwritten = self._unwritten, []
+        reads, self._reads = self._reads[: len(samples)], self._reads[len(samples) :]
+        self._written_s = monotonic()
         if self._writer is not None:
-            self._flush()
+            self._writer.append(samples, reads)
+
+    def close(self) -> None:
+        """Write what is left and end the file."""
+        self.write()
+        if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-    def _flush(self) -> None:
-        assert self._writer is not None
-        reads, self._reads = self._reads[: len(self._unwritten)], self._reads[len(self._unwritten) :]
-        self._writer.append(self._unwritten, reads)
-        self._unwritten, self._written_s = [], monotonic()
