@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deployctl.capacity.result import Prior, Result
 from deployctl.capacity.search import search
+from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.events import Emit, step
 from deployctl.jobs.order import Question
 from deployctl.jobs.watch import Watch
 from deployctl.load.baseline import Baseline, baseline
+from deployctl.load.clientside import ClientLimits
 from deployctl.load.driver import LocustDriver
 from deployctl.load.prober import LoadProber, no_gates
 from deployctl.resources import Project
@@ -60,7 +63,7 @@ def measure(
                 f"first token {format_seconds(alone.ttft_s)}, {alone.decode_tokens_per_s:.1f} tokens/s for one user"
             )
         with step(emit, "search", "Searching for the capacity") as current:
-            prober = LoadProber(driver, gates=watch or no_gates)
+            prober = LoadProber(driver, gates=watch or no_gates, limits=client_limits(question.slo))
             prior = Prior(users_guess=guess_users(alone, slots, question.workload), slots=slots)
             result = search(
                 prober,
@@ -72,6 +75,18 @@ def measure(
             )
             current.detail = f"{len(result.probes)} probes, {result.status}"
     return Measured(alone, result, load_s, tuple(driver.sample_files))
+
+
+def client_limits(slo: SloEntry) -> ClientLimits:
+    """How late the load generator itself may be: a tenth of the threshold that its lateness counts against.
+
+    Lateness only ever adds to a latency, so it can make a host look slower, never faster; the load that a late client
+    fails to offer is caught by the residual of Little's law.
+    """
+    strictest = min(limit for limit in (slo.ttft_s, slo.e2e_s, math.inf) if limit is not None)
+    usual = ClientLimits()
+    late = usual.loop_lag_p99_s if math.isinf(strictest) else max(usual.loop_lag_p99_s, strictest / 10)
+    return replace(usual, loop_lag_p99_s=late, schedule_delay_p99_s=late)
 
 
 def guess_users(alone: Baseline, slots: int | None, workload: Workload) -> int:
