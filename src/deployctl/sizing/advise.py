@@ -115,6 +115,7 @@ def advise(
     slots: int | None = None,
     kv_type: KvType = "f16",
     prompt_cache: int = 0,
+    last_logits: bool = False,
     users: int | None = None,
     plans: Iterable[Plan] = (),
     models: Iterable[ModelEntry] = (),
@@ -131,7 +132,7 @@ def advise(
         fit = choose(
             model, machine, workload,
             variant=variant, slots=slots, context=context, kv_type=kv_type, prompt_cache=prompt_cache,
-            slo=slo, plan=plan, plans=plans, models=models,
+            last_logits=last_logits, slo=slo, plan=plan, plans=plans, models=models,
         )  # fmt: skip
     except TooLarge as refused:
         return Advice(

@@ -32,6 +32,7 @@ def choose(
     context: int | None = None,
     kv_type: KvType = "f16",
     prompt_cache: int = 0,
+    last_logits: bool = False,
     slo: SloEntry | None = None,
     tokens_per_s: float | None = None,
     plan: Plan | None = None,
@@ -43,7 +44,8 @@ def choose(
     With ``plan`` the variant must also be predicted to meet ``slo`` with all slots busy, at the slow end of the
     prediction where it can, and to give one stream ``tokens_per_s`` (default: what the plan promises for the model);
     slots stop where more would not help. Nothing below q4 is chosen unless ``variant`` asks for it. ``prompt_cache`` is
-    in bytes. ``plans`` and ``models`` are what the refusal may offer instead. Raises DoesNotFit with the bytes of each
+    in bytes. ``last_logits`` describes the engine (`memory.compute_bytes`): set it for the embedded one.
+    ``plans`` and ``models`` are what the refusal may offer instead. Raises DoesNotFit with the bytes of each
     part, ModelUnavailable for a variant that the model does not have, and UsageError for numbers that make no sense.
     """
     candidates = _candidates(model, variant)
@@ -58,6 +60,7 @@ def choose(
         chosen_context,
         kv_type,
         prompt_cache,
+        last_logits,
         held=min(chosen_context, workload.prompt_tokens.expected() + workload.output_tokens.expected() / 2),
         prompt=workload.prompt_tokens.expected(),
         slo=slo,

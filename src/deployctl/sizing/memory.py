@@ -50,14 +50,18 @@ def kv_bytes(
     GPU holds first.
     """
     first = 0 if layers is None else model.layers - min(layers, model.layers)
-    full = padded(context)
-    window = min(full, padded((model.sliding_window or 0) + ubatch))
+    full, window = padded(context), _window_cells(model, context, ubatch)
     elements = sum(
         (window if windowed else full) * per_token
         for windowed, per_token in list(zip(model.windowed_by_layer, elements_by_layer(model), strict=True))[first:]
     )
     # Rounded up to a whole block per row in llama.cpp; head lengths are multiples of 32 in every known model.
     return round(elements * slots * KV_BYTES[kv_type])
+
+
+def _window_cells(model: ModelEntry, context: int, ubatch: int) -> int:
+    """Return the cells of one slot in a sliding-window layer (llama.cpp, src/llama-kv-cache-iswa.cpp)."""
+    return min(padded(context), padded((model.sliding_window or 0) + ubatch))
 
 
 def elements_by_layer(model: ModelEntry) -> tuple[int, ...]:
@@ -71,9 +75,19 @@ def elements_by_layer(model: ModelEntry) -> tuple[int, ...]:
     return tuple((model.key_length + model.value_length) * heads for heads in model.kv_heads_by_layer)
 
 
-def compute_bytes(model: ModelEntry, ubatch: int = UBATCH) -> int:
-    """Return the bytes of the compute buffers with flash attention: f32 activations and logits of one batch."""
-    return 4 * ubatch * (model.embedding + model.vocabulary)
+def compute_bytes(model: ModelEntry, ubatch: int = UBATCH, *, context: int = 0, last_logits: bool = False) -> int:
+    """Return the bytes of the compute buffers with flash attention: f32 activations of one batch of ``ubatch`` tokens.
+
+    Ollama's llama.cpp reserves logits for each token of the batch, which outweighs all else. Newer builds, the embedded
+    engine's among them (``n_outputs_max`` in its log), reserve them for each slot's last token only: then three feed-
+    forward rows and five of the embedding remain, and the masks of ``context`` tokens in f16 (fitted to five of its
+    buffer sizes within 0.2 %).
+    """
+    if not last_logits:
+        return 4 * ubatch * (model.embedding + model.vocabulary)
+    feed_forward = (model.feed_forward or 4 * model.embedding) * max(1, model.experts_used)
+    masks = padded(context) + (_window_cells(model, context, ubatch) if model.sliding_window else 0)
+    return ubatch * (4 * (3 * feed_forward + 5 * model.embedding) + 2 * masks)
 
 
 def os_reserve(ram_bytes: int) -> int:
@@ -93,12 +107,13 @@ def cpu_parts(
     slots: int,
     kv_type: KvType = "f16",
     prompt_cache: int = 0,
+    last_logits: bool = False,
 ) -> Parts:
     """Return the parts in main memory; nothing is on a GPU. Weights are anonymous memory there (no mmap)."""
     return Parts(
         weights=model.variants[variant].bytes + model.projector_bytes,
         kv=kv_bytes(model, context, slots, kv_type),
-        compute=compute_bytes(model),
+        compute=compute_bytes(model, context=context, last_logits=last_logits),
         prompt_cache=prompt_cache,
         runtime=CPU_RUNTIME,
         os_reserve=os_reserve(capacity.ram_bytes),
@@ -114,6 +129,7 @@ def gpu_parts(
     context: int,
     slots: int,
     kv_type: KvType = "f16",
+    last_logits: bool = False,
 ) -> Parts:
     """Return the parts in video memory with every layer on the GPUs of ``capacity``; the prompt cache is elsewhere.
 
@@ -127,7 +143,7 @@ def gpu_parts(
     return Parts(
         weights=weights,
         kv=kv,
-        compute=compute_bytes(model) * gpus,
+        compute=compute_bytes(model, context=context, last_logits=last_logits) * gpus,
         prompt_cache=0,
         runtime=GPU_CONTEXT * gpus + unused,
         os_reserve=GPU_MARGIN * gpus,
@@ -144,6 +160,7 @@ def split_parts(
     slots: int,
     kv_type: KvType = "f16",
     prompt_cache: int = 0,
+    last_logits: bool = False,
 ) -> tuple[Parts, int]:
     """Return the parts over both memories, and the number of layers that the GPUs hold (0 to ``layers``).
 
@@ -152,7 +169,8 @@ def split_parts(
     as much video memory as is used.
     """
     weights = model.variants[variant].bytes + model.projector_bytes
-    fixed = (compute_bytes(model) + GPU_CONTEXT + GPU_MARGIN) * capacity.gpus
+    compute = compute_bytes(model, context=context, last_logits=last_logits)
+    fixed = (compute + GPU_CONTEXT + GPU_MARGIN) * capacity.gpus
     room = sum(capacity.vram_bytes) - fixed
     layer_weights = weights / (model.layers + 1)
     on_gpu = 0
@@ -168,7 +186,7 @@ def split_parts(
     parts = Parts(
         weights=weights,
         kv=kv_bytes(model, context, slots, kv_type),
-        compute=compute_bytes(model) * (gpus + 1),
+        compute=compute * (gpus + 1),
         prompt_cache=prompt_cache,
         runtime=CPU_RUNTIME + GPU_CONTEXT * gpus,
         os_reserve=os_reserve(capacity.ram_bytes) + GPU_MARGIN * gpus,

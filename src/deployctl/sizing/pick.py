@@ -27,6 +27,7 @@ class Question:
     context: int
     kv_type: KvType
     prompt_cache: int
+    last_logits: bool
     held: float  # mean tokens in a busy slot
     prompt: float  # mean tokens of a prompt
     slo: SloEntry | None
@@ -37,21 +38,37 @@ class Question:
 def fit_at(question: Question, variant: str, slots: int) -> Fit:
     """Return the fit of one variant with ``slots`` slots: on the GPUs where all of it goes there, else split."""
     model, capacity = question.model, question.capacity
-    context, kv_type, cache = question.context, question.kv_type, question.prompt_cache
+    context, kv_type, cache, last = question.context, question.kv_type, question.prompt_cache, question.last_logits
     gpu_layers = 0
     if not capacity.gpus:
         parts = memory.cpu_parts(
-            model, variant, capacity, context=context, slots=slots, kv_type=kv_type, prompt_cache=cache
+            model,
+            variant,
+            capacity,
+            context=context,
+            slots=slots,
+            kv_type=kv_type,
+            prompt_cache=cache,
+            last_logits=last,
         )
         fits = parts.total <= parts.available
     else:
-        parts = memory.gpu_parts(model, variant, capacity, context=context, slots=slots, kv_type=kv_type)
+        parts = memory.gpu_parts(
+            model, variant, capacity, context=context, slots=slots, kv_type=kv_type, last_logits=last
+        )
         beside = memory.host_bytes_beside_gpu(capacity, cache)
         fits = parts.total <= parts.available and beside <= capacity.ram_bytes
         gpu_layers = model.layers + 1
         if not fits:
             parts, gpu_layers = memory.split_parts(
-                model, variant, capacity, context=context, slots=slots, kv_type=kv_type, prompt_cache=cache
+                model,
+                variant,
+                capacity,
+                context=context,
+                slots=slots,
+                kv_type=kv_type,
+                prompt_cache=cache,
+                last_logits=last,
             )
             fits = parts.total <= parts.available
     return Fit(

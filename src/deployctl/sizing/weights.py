@@ -1,7 +1,7 @@
 """Estimates the size of a GGUF file from the shapes of its tensors and llama.cpp's mixture of types per variant.
 
 For what has no published size. The mixtures are those of ``llama_tensor_get_type`` (llama.cpp, src/llama-quant.cpp):
-the K-quants give some tensors of some layers more bits. Known files come out within half a percent (tests/sizing).
+the K-quants give some tensors of some layers more bits. Known files come out within half a percent (tests/sizing/published_memory.yml).
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _ffn_down(variant: str, base: str, *, more: bool, layer: int, layers: int) -
     if variant == "q4_K_S":
         return "Q5_K" if layer < layers // 8 else base
     if variant == "q3_K_M":
-        return "Q5_K" if layer < layers // 16 else "Q4_K" if more else base
+        return "Q5_K" if layer < layers // 16 else "Q4_K"
     if variant == "q3_K_L":
         return "Q5_K"
     return "Q3_K" if variant == "q2_K" else base
