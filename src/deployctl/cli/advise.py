@@ -58,7 +58,7 @@ def command(
         )
         if found is None:
             raise NegativeAnswer(
-                f"no plan of the catalogue is predicted to hold {users} users of {model} under the SLO {question.slo.name}",
+                f"no plan of the catalogue is predicted to hold {users} users of {model} under SLO {question.slo.name}",
                 hint="a smaller model, a wider SLO, or fewer users",
             )
     else:
