@@ -50,13 +50,14 @@ class ClosedLoop:
         self._prefill_rates = [0.0, *(server.prefill_rate(k) for k in range(1, server.slots + 1))]
         self._decode_rates = [0.0, *(server.decode_rate(k) for k in range(1, server.slots + 1))]
         self._inputs = Inputs(scenario.workload, users, inputs_seed)
-        # Tables by flat index of the request; times in seconds, but first_work in work.
+        # Tables by flat index of the request; times in seconds, but slot_work and first_work in work.
         self._think: list[float] = []
         self._prompt: list[float] = []  # without what the cache holds
         self._output: list[int] = []
         self._prompt_tokens = array("q")
         self._output_tokens = array("q")
         self._start_s = array("d")
+        self._slot_work = array("d")
         self._first_work = array("d")
         self._end_s = array("d")
         self._order = array("q")  # requests in order of arrival
@@ -89,7 +90,7 @@ class ClosedLoop:
         self._prompt += (block.prompt_tokens * self._uncached).tolist()
         self._output += block.output_tokens.tolist()
         blank = np.full(len(block.think_s), np.nan).tobytes()
-        for table in (self._start_s, self._first_work, self._end_s):
+        for table in (self._start_s, self._slot_work, self._first_work, self._end_s):
             table.frombytes(blank)
 
     def advance(self, until_s: float) -> None:
@@ -106,8 +107,7 @@ class ClosedLoop:
 
     def requests(self) -> Requests:
         """Return the requests that have ended, in order of their start."""
-        order = np.array(self._order, dtype=np.int64)
-        ended = order[~np.isnan(np.frombuffer(self._end_s)[order])]
+        ended = self._ended()
         start, end = np.frombuffer(self._start_s)[ended], np.frombuffer(self._end_s)[ended]
         first = self.clock.to_seconds_array(np.frombuffer(self._first_work)[ended])
         output = np.frombuffer(self._output_tokens, dtype=np.int64)[ended]
@@ -126,6 +126,16 @@ class ClosedLoop:
             output_tokens=output,
         )
 
+    def waits_s(self) -> Floats:
+        """Return the wait for a slot of each request that has ended, parallel to ``requests()``; NaN if refused."""
+        ended = self._ended()
+        return self.clock.to_seconds_array(np.frombuffer(self._slot_work)[ended]) - np.frombuffer(self._start_s)[ended]
+
+    @property
+    def sent(self) -> int:
+        """The number of requests that have been sent so far."""
+        return len(self._order)
+
     def pending(self) -> tuple[Floats, Floats]:
         """Return start and TTFT (NaN: no token yet) of the requests that are open, in order of their start."""
         order = np.array(self._order, dtype=np.int64)
@@ -133,6 +143,10 @@ class ClosedLoop:
         start = np.frombuffer(self._start_s)[still]
         first = self.clock.to_seconds_array(np.frombuffer(self._first_work)[still])
         return start - self.began_s, first - start
+
+    def _ended(self) -> NDArray[np.int64]:
+        order = np.array(self._order, dtype=np.int64)
+        return order[~np.isnan(np.frombuffer(self._end_s)[order])]
 
     def _play(self, until: float, *, think_on: bool) -> None:
         clock = self.clock
@@ -143,8 +157,8 @@ class ClosedLoop:
         thinking, queue, firsts = self._thinking, self._queue, self._firsts
         prefills, decodes = self._prefills, self._decodes
         prompt, output, think = self._prompt, self._output, self._think
-        start_s, first_work, end_s, order = self._start_s, self._first_work, self._end_s, self._order.append
-        push, pop = heapq.heappush, heapq.heappop
+        start_s, slot_work, first_work, end_s = self._start_s, self._slot_work, self._first_work, self._end_s
+        push, pop, order = heapq.heappush, heapq.heappop, self._order.append
         active, now, prefilled, decoded = self._active, self._work, self._prefilled, self._decoded
         prefill_rate, decode_rate = prefill_rates[active], decode_rates[active]
 
@@ -181,6 +195,7 @@ class ClosedLoop:
                 if active < slots:
                     active += 1
                     prefill_rate, decode_rate = prefill_rates[active], decode_rates[active]
+                    slot_work[request] = now
                     push(prefills, (prefilled + prompt[request], request))
                     continue
                 if len(queue) < limit:
@@ -197,6 +212,7 @@ class ClosedLoop:
                 end_s[request] = ended = now if constant else to_seconds(now)
                 if queue:
                     waiter = queue.popleft()
+                    slot_work[waiter] = now
                     push(prefills, (prefilled + prompt[waiter], waiter))
                 else:
                     active -= 1
