@@ -58,7 +58,7 @@ def batch_error(values: NDArray[np.float64], batches: int = 50) -> float:
 
 
 def balance(customers: int, think_s: float, rates: list[float]) -> NDArray[np.float64]:
-    """P(k present), k = 0..customers: birth rate (customers - k)/think, death rate ``rates[k-1]`` (the last holds on)."""
+    """P(k present), k = 0..customers: birth rate (customers - k)/think, death rate ``rates[k-1]`` (then the last)."""
     weights = [1.0]
     for present in range(1, customers + 1):
         weights.append(weights[-1] * (customers - present + 1) / think_s / rates[min(present, len(rates)) - 1])
