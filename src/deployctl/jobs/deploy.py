@@ -52,10 +52,16 @@ class Served:
     play: Play
     notes: tuple[str, ...]
 
+    @property
+    def slots(self) -> int:
+        """The slots that the server really runs, where its journal says; else those that were asked for."""
+        said = self.loaded.journal.slots if self.loaded.journal else None
+        return said or self.settings.slots
+
 
 def size_plan(wanted: Wanted, order: Order) -> Fit:
     """Size against what the plan sells, before any host is touched; raises DoesNotFit."""
-    return _choose(only_variant(wanted, wanted.engine), order, Capacity.of_plan(order.plan))
+    return _choose(only_variant(wanted, order, wanted.engine), order, Capacity.of_plan(order.plan))
 
 
 def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit:
@@ -105,15 +111,24 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
         source = choose_source(wanted, facts, place, emit)
         gguf = choose_gguf(wanted, source, place, order.reference)
         current.detail = f"{source.engine} {source.version}, from {source.url or 'a local archive'}"
-    fit = size_host(only_variant(wanted, source.engine), order, facts, emit)
+    fit = size_host(only_variant(wanted, order, source.engine), order, facts, emit)
     # Weights that are brought along are imported under the very name that was asked for.
     model = ModelFiles(reference=order.reference if gguf else fit.reference, gguf=gguf)
     return Planned(source, fit, model, settings_for(fit, order, facts))
 
 
-def only_variant(wanted: Wanted, engine: str | None) -> Wanted:
-    """The embedded engine has one variant of one model; every other engine leaves the choice open."""
-    if engine != "embedded" or wanted.variant is not None or wanted.gguf is not None:
+def only_variant(wanted: Wanted, order: Order, engine: str | None) -> Wanted:
+    """Fix the variant where there is no choice: the embedded engine has one, and so has a file that is brought along.
+
+    Of a file only its size is looked at here; the variant whose weights come nearest is the one that it holds.
+    """
+    if wanted.variant is not None:
+        return wanted
+    if wanted.gguf is not None and wanted.gguf.is_file():
+        size = wanted.gguf.stat().st_size
+        variants = order.model.variants
+        return replace(wanted, variant=min(variants, key=lambda name: abs(variants[name].bytes - size)))
+    if engine != "embedded":
         return wanted
     from deployctl.sandbox.model import MODEL
 
@@ -138,7 +153,7 @@ def deploy(
         current.detail = f"{tunnel.url} to {reached.target.name}, port {settings.port}"
     with tunnel:
         server = Server(tunnel.url)
-        loaded = load(server, model.reference, settings, emit)
+        loaded = load(server, model.reference, settings, emit, reached=reached)
         yield Served(
             url=tunnel.url,
             server=server,

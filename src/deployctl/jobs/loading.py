@@ -5,23 +5,41 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from deployctl.errors import ModelUnavailable, ProvisionError
-from deployctl.events import Emit, step
+from deployctl.events import Emit, Warned, step
+from deployctl.jobs.reach import Reached
 from deployctl.ollama.client import Installed, Server, refuse_unsafe
+from deployctl.ollama.journal import Loaded, newest_load
 from deployctl.provision.settings import Settings
 from deployctl.units import format_bytes
+
+LOG_LINES = 3000
+PROCESS_LOG = "~/.local/state/deployctl/ollama.log"
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in memory: the server's version, what is installed, the seconds that loading took, its share in VRAM."""
+    """A model in memory: the server's version, what is installed, seconds of the load, share in VRAM, its journal."""
 
     version: str
     model: Installed
     load_s: float
     gpu_share: float
+    journal: Loaded | None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the number has to know about the load."""
+        found = []
+        if self.journal and self.journal.layers and (self.journal.gpu_layers or 0) < self.journal.layers:
+            found.append(
+                f"{self.journal.gpu_layers} of {self.journal.layers} layers are on the GPU, the rest on the CPU"
+            )
+        return tuple(found)
 
 
-def load(server: Server, reference: str, settings: Settings | None, emit: Emit) -> LoadedModel:
+def load(
+    server: Server, reference: str, settings: Settings | None, emit: Emit, *, reached: Reached | None = None
+) -> LoadedModel:
     """Load and verify; raises HostUnreachable, ModelUnavailable, ProvisionError, MeasurementError (unsafe)."""
     with step(emit, "load", "Loading the model") as current:
         version = server.version()
@@ -29,8 +47,22 @@ def load(server: Server, reference: str, settings: Settings | None, emit: Emit) 
         model = server.find(reference)
         seconds = server.preload(reference)
         share = verify_loaded(server, reference, settings)
+        journal = newest_load(read_log(reached)) if reached else None
+        if settings and journal and journal.slots is not None and journal.slots != settings.slots:
+            emit(Warned(f"the server runs {journal.slots} slots, not the {settings.slots} asked for"))
         current.detail = f"{model.name}, {format_bytes(model.bytes)}, engine {version}"
-    return LoadedModel(version, model, seconds, share)
+    return LoadedModel(version, model, seconds, share, journal)
+
+
+def read_log(reached: Reached) -> str:
+    """The end of the server's log on the host; empty where it cannot be read."""
+    target, facts = reached.target, reached.facts
+    if target.service_manager == "process":
+        command = f"tail -n {LOG_LINES} {PROCESS_LOG}"
+    else:
+        sudo = "" if facts.root_or_sudo == "root" else "sudo -n "
+        command = f"{sudo}journalctl -u ollama -o cat --no-pager -n {LOG_LINES}"
+    return reached.session.run(command).stdout
 
 
 def verify_loaded(server: Server, reference: str, settings: Settings | None) -> float:

@@ -86,6 +86,7 @@ def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, A
             "archive_sha256": served.source.sha256,
             "service_manager": reached.target.service_manager,
             "gpu_share": served.loaded.gpu_share,
+            "found": None if served.loaded.journal is None else asdict(served.loaded.journal),
         },
         "sizing": {
             "bytes": fit.bytes.to_dict(),

@@ -52,12 +52,12 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
                 url = tunnel.url
                 host_watch = stack.enter_context(watching(reached.session, tunnel, enforce=True))
             server = Server(url.rstrip("/"))
-            loaded = load(server, wanted.model, None, watch)
+            loaded = load(server, wanted.model, None, watch, reached=reached)
             measured = measure(
                 question,
                 url=server.url,
                 reference=wanted.model,
-                slots=wanted.slots,
+                slots=wanted.slots or (loaded.journal.slots if loaded.journal else None),
                 watch=host_watch,
                 out_dir=run.dir,
                 project=project,

@@ -48,7 +48,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
                 order.question,
                 url=served.url,
                 reference=served.model.reference,
-                slots=served.settings.slots,
+                slots=served.slots,
                 watch=host_watch,
                 out_dir=run.dir,
                 project=project,
@@ -57,7 +57,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
                 load_s=served.loaded.load_s,
                 emit=watch,
             )
-            notes = served.notes
+            notes = (*served.notes, *served.loaded.notes)
             if served.source.engine == "embedded":
                 notes += (embedded_note(),)
             if reached.sandbox:

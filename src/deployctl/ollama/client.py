@@ -139,7 +139,7 @@ def version_tuple(version: str) -> tuple[int, ...]:
 
 
 def refuse_unsafe(version: str) -> None:
-    """Refuse to measure or promote a server that leaks its memory; an unparsable version (a build of one's own) passes."""
+    """Refuse to measure a server that leaks its memory; an unparsable version (a build of one's own) passes."""
     try:
         numbers = version_tuple(version)
     except ValueError:

@@ -108,6 +108,9 @@ class Deployment(Part):
     archive_sha256: str | None = Field(default=None, description="SHA-256 of the archive that was installed")
     service_manager: str | None = Field(default=None, description="`systemd` or `process`")
     gpu_share: Share | None = Field(default=None, description="share of the model that the engine placed on GPUs")
+    found: Free | None = Field(
+        default=None, description="what the engine's journal says of the load: slots, context, threads, bytes by part"
+    )
 
 
 class SizingBytes(Part):
