@@ -6,6 +6,7 @@ Request r of user u has the flat index r·users + u in every table, so the input
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,14 @@ class Block:
     think_s: Floats  # before the request
     prompt_tokens: Counts
     output_tokens: Counts
+
+
+class Source(Protocol):
+    """Whatever hands out the users' next requests: drawn from a workload, or read from a record and played again."""
+
+    def draw(self, rounds: int) -> Block:
+        """Return the next ``rounds`` requests of every user."""
+        ...
 
 
 class Inputs:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deployctl.capacity.probe import Requests
-from deployctl.simulator.inputs import Inputs
+from deployctl.simulator.inputs import Inputs, Source
 from deployctl.simulator.scenario import Scenario
 from deployctl.simulator.speed import SpeedClock
 
@@ -37,6 +37,7 @@ class ClosedLoop:
         seed: np.random.SeedSequence,
         clock: SpeedClock | None = None,
         began_s: float = 0.0,
+        inputs: Source | None = None,
     ) -> None:
         inputs_seed, clock_seed = seed.spawn(2)
         server = scenario.server
@@ -49,7 +50,7 @@ class ClosedLoop:
         self._queue_limit = _INFINITY if server.queue_limit is None else server.queue_limit
         self._prefill_rates = [0.0, *(server.prefill_rate(k) for k in range(1, server.slots + 1))]
         self._decode_rates = [0.0, *(server.decode_rate(k) for k in range(1, server.slots + 1))]
-        self._inputs = Inputs(scenario.workload, users, inputs_seed)
+        self._inputs = inputs or Inputs(scenario.workload, users, inputs_seed)
         # Tables by flat index of the request; times in seconds, but slot_work and first_work in work.
         self._think: list[float] = []
         self._prompt: list[float] = []  # without what the cache holds
