@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from deployctl.capacity.probe import Look, ProbeRun
+from deployctl.catalog.distributions import Dist
 from deployctl.simulator.scenario import Scenario, Steal
 from deployctl.simulator.speed import SpeedClock
 from deployctl.simulator.virtual import ClosedLoop
@@ -28,6 +30,7 @@ class VirtualProber:
         self.scenario = scenario
         self.host_s = 0.0  # the host's clock, and so the time that all probes took
         self.requests = 0
+        self.probes = 0
         self._look_growth = look_growth
         self._telemetry = telemetry
         self._seeds = np.random.SeedSequence(seed)
@@ -35,8 +38,18 @@ class VirtualProber:
 
     def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
         """Hold ``users`` users until ``go_on`` says False or ``max_seconds`` are over, then drain."""
+        return self._hold(self.scenario, users, go_on, max_seconds)
+
+    def alone(self, requests: int) -> ProbeRun:
+        """Let one user send ``requests`` requests (a few more at most) without think time: the baseline."""
+        still = Dist(dist="constant", mean=0)
+        workload = self.scenario.workload.model_copy(update={"think_s": still})
+        scenario = self.scenario.model_copy(update={"workload": workload})
+        return self._hold(scenario, 1, lambda look: len(look.requests) < requests, math.inf)
+
+    def _hold(self, scenario: Scenario, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
         began_s = self.host_s
-        loop = ClosedLoop(self.scenario, users, self._seeds.spawn(1)[0], self._clock, began_s)
+        loop = ClosedLoop(scenario, users, self._seeds.spawn(1)[0], self._clock, began_s)
         now_s = 0.0
         while now_s < max_seconds:
             now_s = min(max(now_s + 1.0, now_s * (1 + self._look_growth)), max_seconds)
@@ -47,11 +60,13 @@ class VirtualProber:
         last = self._look(loop, seconds)
         self.host_s = began_s + seconds
         self.requests += len(last.requests)
+        self.probes += 1
         return ProbeRun(users, seconds, last, last.invalid)
 
     def _look(self, loop: ClosedLoop, now_s: float) -> Look:
         start, ttft = loop.pending()
-        return Look(loop.users, now_s, loop.requests(), start, self._gates(loop.began_s, now_s), ttft)
+        gates = self._gates(loop.began_s, now_s)
+        return Look(loop.users, now_s, loop.requests(), start, gates, ttft, loop.pending_users())
 
     def _gates(self, began_s: float, now_s: float) -> tuple[str, ...]:
         if not self._telemetry:

@@ -139,11 +139,18 @@ class ClosedLoop:
 
     def pending(self) -> tuple[Floats, Floats]:
         """Return start and TTFT (NaN: no token yet) of the requests that are open, in order of their start."""
-        order = np.array(self._order, dtype=np.int64)
-        still = order[np.isnan(np.frombuffer(self._end_s)[order])]
+        still = self._still_open()
         start = np.frombuffer(self._start_s)[still]
         first = self.clock.to_seconds_array(np.frombuffer(self._first_work)[still])
         return start - self.began_s, first - start
+
+    def pending_users(self) -> NDArray[np.int64]:
+        """Return whose the open requests are, parallel to ``pending()``."""
+        return self._still_open() % self.users
+
+    def _still_open(self) -> NDArray[np.int64]:
+        order = np.array(self._order, dtype=np.int64)
+        return order[np.isnan(np.frombuffer(self._end_s)[order])]
 
     def _ended(self) -> NDArray[np.int64]:
         order = np.array(self._order, dtype=np.int64)
