@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from deployctl.catalog.models import QUALITY, ModelEntry, Variant
 from deployctl.errors import ModelUnavailable
+from deployctl.sizing.weights import file_bytes, tensors
 
 # general.file_type of GGUF (llama.cpp, enum llama_ftype).
 FILE_TYPES = {
@@ -34,7 +35,10 @@ VOCABULARY = {
     "qwen3": 151936, "qwen3moe": 151936, "phi3": 100352, "gptoss": 201088, "gpt-oss": 201088, "deepseek2": 129280,
 }  # fmt: skip
 
-MOST = 1 << 40
+TIED = frozenset({"gemma", "gemma2", "gemma3"})
+"""Architectures whose output is always the input embedding; others may share it, which the header's keys do not say."""
+
+MOST = 1 << 45
 
 
 def from_show(
@@ -42,7 +46,7 @@ def from_show(
 ) -> ModelEntry:
     """Return the facts in ``model_info`` of /api/show, with one variant: what the server has.
 
-    ``size`` is the file's size in bytes (/api/tags); without it the size is estimated from the parameters.
+    ``size`` is the file's size in bytes (/api/tags); without it the size is estimated from the tensors' shapes.
     ``quantization`` is ``details.quantization_level``. Raises ModelUnavailable when a needed key is missing or absurd.
     """
     architecture = model_info.get("general.architecture")
@@ -74,47 +78,42 @@ def from_show(
         "kv_heads": _kv_heads(model_info, architecture, layers, heads),
         "key_length": whole("attention.key_length", head_length),
         "value_length": whole("attention.value_length", head_length),
-        "feed_forward": whole("feed_forward_length", 4 * embedding) or None,
+        "feed_forward": whole("expert_feed_forward_length", whole("feed_forward_length", 4 * embedding)) or None,
         "sliding_window": whole("attention.sliding_window", 0) or None,
-        "full_attention_every": FULL_EVERY.get(architecture, 1),
+        "full_attention_every": _full_every(model_info, architecture),
         "experts": whole("expert_count", 0),
         "experts_used": whole("expert_used_count", 0),
         "vocabulary": vocabulary,
         "context": whole("context_length"),
+        "tied_embeddings": architecture in TIED,
         "source": "/api/show of the server",
     }
     if facts["full_attention_every"] == 1:
         facts["sliding_window"] = None  # without a known pattern every layer counts as full: never too little
     if (rank := model_info.get(f"{architecture}.attention.kv_lora_rank")) and _is_count(rank):
         facts["mla"] = {"kv_lora_rank": rank, "rope_length": whole("rope.dimension_count", 64)}
-    parameters = model_info.get("general.parameter_count")
-    if not _is_count(parameters) or not parameters:
-        raise ModelUnavailable(f"{name}: its facts lack a usable general.parameter_count")
     variant = _variant(model_info, quantization)
-    facts |= {"parameters": parameters, "active_parameters": _active(facts, parameters), "default": variant}
-    estimate = round(parameters * BITS_PER_WEIGHT[variant] / 8)
-    facts["variants"] = {
-        variant: Variant(
-            bytes=size or estimate,
-            tag=name.partition(":")[2] or None,
-            estimated=size is None,
-            source="the server's list of models" if size else "parameters × bits per weight",
-        )
-    }
+    parameters = model_info.get("general.parameter_count")
+    facts |= {"parameters": parameters, "default": variant}
+    facts["variants"] = {variant: Variant(bytes=size or 1, tag=name.partition(":")[2] or None, source="the server")}
     try:
-        return ModelEntry.model_validate(facts)
+        rough = ModelEntry.model_validate(facts | {"parameters": MOST})
+        implied = sum(tensor.elements for tensor in tensors(rough))
+        if parameters is None:  # a header that was read no further than the tokenizer
+            facts["parameters"] = implied
+        elif not _is_count(parameters) or parameters == 0:
+            raise ModelUnavailable(f"{name}: its facts lack a usable general.parameter_count")
+        elif not rough.tied_embeddings and implied - vocabulary * embedding <= parameters < implied:
+            facts["tied_embeddings"] = True  # fewer parameters than an output of its own would make
+        facts["active_parameters"] = _active(facts)
+        entry = ModelEntry.model_validate(facts)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise ModelUnavailable(f"{name}: its facts contradict each other: {first['msg']}") from error
-
-
-# Bits per weight of whole files of Llama 3.1 8B (llama.cpp, tools/quantize/README.md); mxfp4: 32 numbers of 4 bits and
-# a scale of 8, with the rest of a gpt-oss file in bf16.
-BITS_PER_WEIGHT = {
-    "fp32": 32.0, "fp16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q6_K": 6.5633, "q5_K_M": 5.7036, "q5_K_S": 5.5704,
-    "q5_1": 6.0, "q5_0": 5.5, "q4_K_M": 4.8944, "q4_K_S": 4.6672, "q4_1": 5.1, "q4_0": 4.65, "mxfp4": 4.9,
-    "q3_K_L": 4.2979, "q3_K_M": 3.9960, "q3_K_S": 3.6429, "q2_K": 3.1593,
-}  # fmt: skip
+    if size is None:
+        estimate = Variant(bytes=file_bytes(entry, variant), tag=name.partition(":")[2] or None, estimated=True)
+        entry = entry.model_copy(update={"variants": {variant: estimate}})
+    return entry
 
 
 def _is_count(value: object) -> bool:
@@ -128,13 +127,20 @@ def _kv_heads(info: Mapping[str, Any], architecture: str, layers: int, heads: in
     return int(value) if _is_count(value) else heads
 
 
-def _active(facts: Mapping[str, Any], parameters: int) -> int | None:
-    """Return the parameters that one token uses: everything but the experts that it does not pick."""
-    if not facts["experts"] or not facts["experts_used"] or facts["feed_forward"] is None:
+def _full_every(info: Mapping[str, Any], architecture: str) -> int:
+    stated = info.get(f"{architecture}.attention.sliding_window_pattern")
+    return stated if _is_count(stated) and stated else FULL_EVERY.get(architecture, 1)
+
+
+def _active(facts: Mapping[str, Any]) -> int | None:
+    """Return the parameters that one token uses: all but the experts that it does not pick and the input embedding."""
+    if not facts["experts"] or not facts["experts_used"]:
         return None
-    one_expert = 3 * facts["embedding"] * facts["feed_forward"]
+    one_expert = 3 * facts["embedding"] * (facts["feed_forward"] or 4 * facts["embedding"])
     idle = (facts["experts"] - facts["experts_used"]) * one_expert * facts["layers"]
-    return max(1, parameters - idle) if idle < parameters else None
+    table = 0 if facts.get("tied_embeddings") else facts["vocabulary"] * facts["embedding"]
+    active = int(facts["parameters"]) - idle - table
+    return active if active > 0 else None
 
 
 def _variant(info: Mapping[str, Any], quantization: str | None) -> str:

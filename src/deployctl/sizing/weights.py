@@ -1,7 +1,8 @@
 """Estimates the size of a GGUF file from the shapes of its tensors and llama.cpp's mixture of types per variant.
 
 For what has no published size. The mixtures are those of ``llama_tensor_get_type`` (llama.cpp, src/llama-quant.cpp):
-the K-quants give some tensors of some layers more bits. Known files come out within half a percent (tests/sizing/published_memory.yml).
+the K-quants give some tensors of some layers more bits. Known files come out within half a percent
+(tests/sizing/published_memory.yml).
 """
 
 from __future__ import annotations
