@@ -12,9 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
-def spawn(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+def spawn(
+    argv: Sequence[str], *, env: Mapping[str, str] | None = None, killed_with_us: bool = True
+) -> subprocess.Popen[bytes]:
     """Start ``argv`` in a session of its own with three pipes; a terminal's Ctrl-C reaches us alone.
 
+    ``killed_with_us=False`` is for a child that has to clean up: it must end by itself when its standard input does.
     Call it from a thread that lives as long as the child is wanted: the kernel's signal comes with the death of the
     thread that started it (prctl(2)).
     """
@@ -25,7 +28,7 @@ def spawn(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> subpr
         stderr=subprocess.PIPE,
         env=None if env is None else dict(env),
         start_new_session=True,
-        preexec_fn=_die_with(os.getpid()),
+        preexec_fn=_die_with(os.getpid()) if killed_with_us else None,
     )
 
 

@@ -13,9 +13,8 @@ import time
 from types import TracebackType
 from typing import Self
 
-from deployctl.errors import AuthenticationFailed, HostError, HostKeyChanged, HostUnreachable
 from deployctl.hosts import children
-from deployctl.hosts.openssh import ssh_command
+from deployctl.hosts.openssh import explain, ssh_command
 from deployctl.hosts.target import Target
 
 _READY = b"forwarding"
@@ -72,7 +71,7 @@ def open_tunnel(target: Target, remote_port: int, *, timeout: float = 20) -> Tun
             return Tunnel(target, child, port)
         children.stop(child)
         if "address already in use" not in problem.lower() or attempt == _ATTEMPTS:
-            raise _error(target, problem)
+            raise explain(target, problem, f"no tunnel to {target}")
     raise AssertionError("unreachable")
 
 
@@ -126,17 +125,3 @@ def _wait_until_ready(child: subprocess.Popen[bytes], timeout: float) -> str | N
                 child.wait()
                 return child.stderr.read().decode("utf-8", "replace").strip() or f"ssh ended with {child.returncode}"
     return f"no answer within {timeout:.0f} s"
-
-
-def _error(target: Target, problem: str) -> HostError:
-    lower = problem.lower()
-    line = " ".join(problem.split())
-    if "host key verification failed" in lower or "identification has changed" in lower:
-        return HostKeyChanged(f"ssh refuses the host key of {target}: {line}", hint=f"deployctl host check {target}")
-    if "permission denied" in lower:
-        return AuthenticationFailed(f"ssh is not let in at {target}: {line}", hint=f"deployctl host check {target}")
-    if "administratively prohibited" in lower or "forwarding" in lower:
-        return HostUnreachable(
-            f"{target} refuses to forward a port: {line}", hint="set `AllowTcpForwarding local` in its sshd_config"
-        )
-    return HostUnreachable(f"no tunnel to {target}: {line}", hint=f"deployctl host check {target}")

@@ -127,4 +127,4 @@ def _lines(side: Any) -> list[str]:
 
 def _one_line(text: str) -> str:
     joined = " ".join(_ANSI.sub("", text).split())
-    return joined if len(joined) <= 600 else joined[:597] + "…"
+    return joined if len(joined) <= 600 else joined[:599] + "…"

@@ -38,7 +38,7 @@ def prepare(
     inventory.parent.mkdir(mode=0o700)
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", target.name).strip("-") or "host"
     _write_private(inventory, {"all": {"hosts": {host: {**_connection(target, password), **variables}}}})
-    (private / "ansible.cfg").touch()
+    (private / "ansible.cfg").touch(mode=0o600)
     # Read by ansible-runner from this file only; as an argument it is dropped. How often it looks for a cancel.
     _write_private(private / "env" / "settings", {"pexpect_timeout": 0.5, "suppress_output_file": True})
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import selectors
 import shutil
 import subprocess
@@ -15,9 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from deployctl.errors import HostUnreachable, ProvisionError
+from deployctl.errors import HostError, HostUnreachable, ProvisionError
 from deployctl.events import Emit, StepProgress
 from deployctl.hosts import children
+from deployctl.hosts.openssh import explain
 from deployctl.hosts.target import Target
 from deployctl.provision import events, inputs
 from deployctl.provision.events import Failure, Task
@@ -97,7 +99,10 @@ class _Run:
         self.since = self.said = time.monotonic()
 
     def follow(self, job: Mapping[str, Any]) -> Play:
-        child = children.spawn([sys.executable, "-m", "deployctl.provision.worker"], env=_bare_environment())
+        # Not killed with us: at the end of its input it ends Ansible, its ssh clients and the private folder.
+        child = children.spawn(
+            [sys.executable, "-m", "deployctl.provision.worker"], env=_bare_environment(), killed_with_us=False
+        )
         end: Mapping[str, Any] = {}
         try:
             assert child.stdin is not None
@@ -156,10 +161,7 @@ class _Run:
     def _conclude(self, end: Mapping[str, Any], problem: str) -> Play:
         if self.failure is not None:
             if self.failure.unreachable:
-                raise HostUnreachable(
-                    f"the SSH connection to {self.target} failed in `{self.failure.task}`: {self.failure.message}",
-                    hint=f"check the host, then run the same command again; the whole log: {self.log}",
-                )
+                raise _unreachable(self.target, self.failure, self.log)
             raise TaskFailed(self.failure, self.log)
         if end.get("rc") != 0:
             why = problem.strip().splitlines()[-1:] or [events.complaint("\n".join(self.text))]
@@ -172,6 +174,16 @@ class _Run:
             tasks=tuple(self.tasks),
             facts=self.facts,
         )
+
+
+def _unreachable(target: Target, failure: Failure, log: Path) -> HostError:
+    """The error of its kind, in ssh's words without Ansible's around them."""
+    said = str(failure.result.get("msg") or failure.message)
+    said = re.sub(r"^.*(?:over ssh|via ssh):\s*", "", said, flags=re.DOTALL)
+    error = explain(target, said, f"the SSH connection to {target} failed in `{failure.task}`")
+    if type(error) is HostUnreachable:
+        error.hint = f"check the host, then run the same command again; the whole log: {log}"
+    return error
 
 
 def _facts(result: Mapping[str, Any]) -> dict[str, Any]:

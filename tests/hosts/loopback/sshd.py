@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,6 +94,10 @@ class Sshd:
                 return
         raise AssertionError(f"sshd did not come up: {self.log}")
 
+    def restart_if_dead(self) -> None:
+        if self.process is None:
+            self.start()
+
     def stop(self) -> None:
         """End the server and every connection it serves, as a crash or a reboot would."""
         if self.process is None:
@@ -119,17 +124,16 @@ class Sshd:
         return found
 
 
-@pytest.fixture
-def sshd(tmp_path: Path) -> Iterator[Sshd]:
-    """A fresh server per test, already known to its target's known_hosts file."""
+@contextmanager
+def running_sshd(directory: Path, config: str = "") -> Iterator[Sshd]:
+    """Run a server with fresh keys in ``directory``, already known to its target's known_hosts file."""
     if not shutil.which("sshd", path="/usr/sbin:/usr/local/sbin:/usr/bin"):
         pytest.skip("openssh-server is not installed")
-    directory = tmp_path / "sshd"
     directory.mkdir()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    server = Sshd(directory, port)
+    server = Sshd(directory, port, config)
     server.new_key("host_key")
     server.new_key("client_key")
     server.start()
@@ -138,3 +142,10 @@ def sshd(tmp_path: Path) -> Iterator[Sshd]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Sshd]:
+    """A fresh server per test."""
+    with running_sshd(tmp_path / "sshd") as server:
+        yield server

@@ -58,6 +58,10 @@ class Problem(Exception):
     """What to tell the user."""
 
 
+class BadArchive(Problem):
+    """The archive itself is useless: keeping what was uploaded would not help the next run."""
+
+
 def main():
     module = AnsibleModule(
         argument_spec={
@@ -141,10 +145,17 @@ def install(wanted, target, progress):
         with open(os.path.join(staging, "lib", "ollama", MARKER), "w", encoding="utf-8") as file:
             json.dump(target, file)
         swap(staging, prefix)
+    except BadArchive:
+        discard(wanted["uploaded"])
+        raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    if wanted["uploaded"]:
-        os.unlink(wanted["uploaded"])
+    discard(wanted["uploaded"])
+
+
+def discard(path):
+    if path:
+        os.unlink(path)
 
 
 def fetch(url, staging, progress):
@@ -165,7 +176,8 @@ def fetch(url, staging, progress):
                 done += len(block)
                 progress.say("downloading " + url.rsplit("/", 1)[-1], done, total or done)
     except (OSError, ValueError) as error:
-        raise Problem("cannot fetch %s: %s" % (url, getattr(error, "reason", None) or error))
+        status = "HTTP %d " % error.code if hasattr(error, "code") else ""
+        raise Problem("cannot fetch %s: %s%s" % (url, status, getattr(error, "reason", None) or error))
     if total and done != total:
         raise Problem("%s ended early: %d of %d bytes" % (url, done, total))
     return path
@@ -179,7 +191,7 @@ def verify(path, wanted, name):
         for block in iter(lambda: file.read(BLOCK), b""):
             digest.update(block)
     if digest.hexdigest() != wanted.lower():
-        raise Problem(
+        raise BadArchive(
             "checksum of %s is wrong: expected sha256 %s, got %s; the old installation was left as it was"
             % (name, wanted, digest.hexdigest())
         )
@@ -207,7 +219,7 @@ def unpack(archive, name, staging):
     elif magic[:2] == b"\x1f\x8b":
         tool = ["gzip", "-dc"]
     else:
-        raise Problem("%s is neither zstd nor gzip: is it a release archive of Ollama?" % name)
+        raise BadArchive("%s is neither zstd nor gzip: is it a release archive of Ollama?" % name)
     if not shutil.which(tool[0]):
         raise Problem("%s is not installed on the host, and the archive needs it" % tool[0])
     with open(archive, "rb") as file:
@@ -218,14 +230,14 @@ def unpack(archive, name, staging):
         first.stdout.close()
         complaint = second.communicate()[1] + first.communicate()[1]
     if first.returncode or second.returncode:
-        raise Problem("cannot unpack %s: %s" % (name, complaint.decode("utf-8", "replace").strip()[-300:]))
+        raise BadArchive("cannot unpack %s: %s" % (name, complaint.decode("utf-8", "replace").strip()[-300:]))
 
 
 def check(staging):
     """Try the new binary on this host: a wrong architecture or a missing library shows before the swap."""
     program = binary(staging)
     if not os.path.isfile(program):
-        raise Problem("the archive holds no bin/ollama: is it a release archive of Ollama?")
+        raise BadArchive("the archive holds no bin/ollama: is it a release archive of Ollama?")
     os.chmod(program, 0o755)
     os.makedirs(library(staging), exist_ok=True)
     environment = dict(os.environ, OLLAMA_HOST="127.0.0.1:9", HOME=os.environ.get("HOME") or staging)
@@ -239,9 +251,9 @@ def check(staging):
             timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Problem("the new ollama does not run on this host: %s" % error)
+        raise BadArchive("the new ollama does not run on this host: %s" % error)
     if done.returncode:
-        raise Problem(
+        raise BadArchive(
             "the new ollama does not run on this host: exit status %d: %s"
             % (done.returncode, done.stdout.decode("utf-8", "replace").strip()[-300:])
         )
