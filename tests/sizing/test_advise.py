@@ -1,10 +1,13 @@
 import json
+from string import Formatter
 from typing import Any
 
 import pytest
 
 from deployctl.catalog.catalog import Catalog
 from deployctl.sizing.advise import Advice, advise, cheapest
+from deployctl.sizing.calibration import Calibration
+from deployctl.sizing.words import SENTENCES
 
 KEYS = {
     "variant", "quantization", "bytes", "fits", "slots", "context", "gpu_layers", "predicted", "verdict", "reasons",
@@ -99,9 +102,27 @@ def test_no_plan_holds_a_million_users(catalog: Catalog) -> None:
     assert cheapest(catalog.plans.values(), *args, 1_000_000) is None
 
 
+def test_measured_records_correct_the_speed_and_are_named(catalog: Catalog) -> None:
+    plain = ask(catalog, "cpu-32gb", "llama3.1:8b").predicted
+    advice = ask(catalog, "cpu-32gb", "llama3.1:8b", calibration=Calibration(0.8, 1.1, 5))
+    assert plain is not None
+    assert advice.predicted is not None
+    assert advice.predicted.decode_tok_s == pytest.approx(0.8 * plain.decode_tok_s)
+    assert any("5 measured records" in source for source in advice.sources)
+
+
 def test_the_advice_speaks_spanish(catalog: Catalog) -> None:
     advice = ask(catalog, "cpu-64gb", "llama3.1:70b", lang="es")
     assert any("lento o imposible en CPU" in reason for reason in advice.reasons)
+    english = ask(catalog, "cpu-64gb", "llama3.1:70b")
+    assert not set(advice.reasons) & set(english.reasons)
+
+
+def test_every_sentence_is_there_in_both_languages_with_the_same_figures() -> None:
+    for key, texts in SENTENCES.items():
+        figures = [{name for _, name, _, _ in Formatter().parse(text) if name} for text in texts.values()]
+        assert set(texts) == {"en", "es"}, key
+        assert figures[0] == figures[1], key
 
 
 def test_the_band_of_users_holds_the_prediction(catalog: Catalog) -> None:

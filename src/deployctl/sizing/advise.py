@@ -10,6 +10,7 @@ from deployctl.catalog.models import ModelEntry
 from deployctl.catalog.plans import Plan
 from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
+from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.choose import choose
 from deployctl.sizing.fit import Capacity, Fit, KvType
 from deployctl.sizing.queueing import Load, Service, load, most_users
@@ -117,6 +118,7 @@ def advise(
     prompt_cache: int = 0,
     last_logits: bool = False,
     users: int | None = None,
+    calibration: Calibration | None = None,
     plans: Iterable[Plan] = (),
     models: Iterable[ModelEntry] = (),
     lang: Lang = "en",
@@ -124,7 +126,7 @@ def advise(
     """Answer for ``model`` on ``plan`` under ``slo``; never raises DoesNotFit: that is a verdict here.
 
     ``capacity`` is what a probe of a host found (default: the plan's own figures). ``users`` is how many are wanted:
-    fewer predicted makes the verdict "too few users". Raises ModelUnavailable and UsageError as `choose` does.
+    fewer predicted makes the verdict "too few users". ``calibration`` corrects the speeds by measured records. Raises ModelUnavailable and UsageError as `choose` does.
     """
     machine = capacity or Capacity.of_plan(plan)
     sources = _sources(plan, model)
@@ -132,7 +134,7 @@ def advise(
         fit = choose(
             model, machine, workload,
             variant=variant, slots=slots, context=context, kv_type=kv_type, prompt_cache=prompt_cache,
-            last_logits=last_logits, slo=slo, plan=plan, plans=plans, models=models,
+            last_logits=last_logits, slo=slo, plan=plan, plans=plans, models=models, lang=lang,
         )  # fmt: skip
     except TooLarge as refused:
         return Advice(
@@ -141,7 +143,11 @@ def advise(
         )  # fmt: skip
     held = _held(fit, workload)
     speed = predict(fit, plan, held)
-    service = Service(fit.slots, speed.prefill_tok_s, lambda busy: step_seconds(fit, plan, held, busy))
+    factor = 1.0
+    if calibration is not None:
+        speed, factor = calibration.apply(speed), calibration.factor
+        sources += (f"calibration: × {factor:.2f} from {calibration.records} measured records of this host class",)
+    service = Service(fit.slots, speed.prefill_tok_s, lambda busy: step_seconds(fit, plan, held, busy) / factor)
     predicted = _predict(service, speed, workload, slo)
     at = load(service, workload, slo, predicted.users) if predicted.users else None
     verdict = _verdict(predicted, users)

@@ -15,6 +15,7 @@ from deployctl.sizing import memory
 from deployctl.sizing.fit import Capacity, Fit, KvType
 from deployctl.sizing.pick import Question, best_fit, smallest_miss
 from deployctl.sizing.refuse import refusal
+from deployctl.sizing.words import Lang, say
 
 CONTEXT_QUANTILE = 0.99
 CONTEXT_MARGIN = 64
@@ -38,6 +39,7 @@ def choose(
     plan: Plan | None = None,
     plans: Iterable[Plan] = (),
     models: Iterable[ModelEntry] = (),
+    lang: Lang = "en",
 ) -> Fit:
     """Return the best quality that fits with the asked, or the needed, slots and context (tokens per slot).
 
@@ -49,7 +51,7 @@ def choose(
     part, ModelUnavailable for a variant that the model does not have, and UsageError for numbers that make no sense.
     """
     candidates = _candidates(model, variant)
-    chosen_context, context_reason = _context(model, workload, context)
+    chosen_context, context_reason = _context(model, workload, context, lang)
     if kv_type not in memory.KV_BYTES:
         raise UsageError(f"unknown KV cache type {kv_type} (known: {', '.join(memory.KV_BYTES)})")
     if slots is not None and slots < 1:
@@ -66,6 +68,7 @@ def choose(
         slo=slo,
         tokens_per_s=tokens_per_s or _promised(model, plan),
         plan=plan,
+        lang=lang,
     )
     fit = best_fit(question, candidates, slots)
     if fit is None:
@@ -113,7 +116,7 @@ def _candidates(model: ModelEntry, variant: str | None) -> list[str]:
     return sorted(good, key=quality)
 
 
-def _context(model: ModelEntry, workload: Workload, asked: int | None) -> tuple[int, str]:
+def _context(model: ModelEntry, workload: Workload, asked: int | None, lang: Lang) -> tuple[int, str]:
     if asked is not None:
         if asked < 1:
             raise UsageError(f"a context needs at least one token, not {asked}")
@@ -122,13 +125,12 @@ def _context(model: ModelEntry, workload: Workload, asked: int | None) -> tuple[
                 f"{model.name} was trained for {model.context} tokens of context; {asked} were asked for",
                 hint=f"--context {model.context}",
             )
-        return asked, f"context {asked} tokens per slot, as asked"
+        return asked, say("context_asked", lang, context=asked)
     needed = workload.tokens_at(CONTEXT_QUANTILE) + CONTEXT_MARGIN
     context = next(size for size in _ladder() if size >= needed)
-    said = f"99 % of the {workload.name} workload's requests need at most {needed} tokens with the template"
-    if context > model.context:
-        return model.context, f"context {model.context}, the most that {model.name} was trained for; {said}"
-    return context, f"context {context} tokens per slot: {said}"
+    key = "context" if context <= model.context else "context_capped"
+    context = min(context, model.context)
+    return context, say(key, lang, context=context, workload=workload.name, needed=needed, model=model.name)
 
 
 def _ladder() -> Iterator[int]:

@@ -11,6 +11,8 @@ from deployctl.catalog.slos import SloEntry
 from deployctl.sizing import memory
 from deployctl.sizing.fit import Capacity, Fit, KvType
 from deployctl.sizing.speed import Speed, predict
+from deployctl.sizing.words import Lang, say
+from deployctl.units import format_bytes
 
 CPU_STEPS = (1, 2, 3, 4, 6, 8)
 GPU_STEPS = (1, 2, 4, 8, 16, 24, 32)
@@ -33,6 +35,7 @@ class Question:
     slo: SloEntry | None
     tokens_per_s: float | None  # what one stream must get
     plan: Plan | None
+    lang: Lang
 
 
 def fit_at(question: Question, variant: str, slots: int) -> Fit:
@@ -170,24 +173,22 @@ def _quick_enough(question: Question, speed: Speed, *, careful: bool) -> bool:
 
 
 def _why(question: Question, fit: Fit, candidates: Sequence[str], *, met: bool) -> tuple[str, ...]:
-    reasons: list[str] = []
-    name = question.capacity.name
+    lang, name = question.lang, question.capacity.name
+    wanted = [f"SLO {question.slo.name}"] if question.slo and question.plan else []
+    wanted += [f"{question.tokens_per_s:g} tokens/s"] if question.tokens_per_s and question.plan else []
+    judged = " + ".join(wanted)
     if len(candidates) == 1:
-        reasons.append(f"variant {fit.variant}: the only one to choose from")
+        key = "variant_only"
+    elif not met:
+        key = "variant_slow"
     else:
-        wanted = [f"the SLO {question.slo.name}"] if question.slo else []
-        wanted += [f"{question.tokens_per_s:g} tokens/s"] if question.tokens_per_s else []
-        judged = " and ".join(wanted) if question.plan else ""
-        if met:
-            said = f" and is predicted to meet {judged}" if judged else ""
-            reasons.append(f"variant {fit.variant}: the best quality that fits {name}{said}")
-        else:
-            reasons.append(f"variant {fit.variant}: no variant is predicted to meet {judged} on {name}")
+        key = "variant_quick" if judged else "variant_best"
+    reasons = [say(key, lang, variant=fit.variant, machine=name, judged=judged)]
     if question.model.forced_slots is not None:
-        reasons.append(f"{fit.slots} slot: Ollama gives the family {question.model.family} no more")
+        reasons.append(say("slots_forced", lang, slots=fit.slots, family=question.model.family))
     else:
-        reasons.append(f"{fit.slots} slots of {fit.context} tokens: {fit.bytes.kv / memory.MIB:.0f} MiB of KV cache")
+        kv = format_bytes(fit.bytes.kv)
+        reasons.append(say("slots", lang, slots=fit.slots, context=fit.context, kv=kv))
     if question.capacity.gpus and not fit.fully_on_gpu:
-        on_gpu = f"{fit.gpu_layers} of {fit.model.layers + 1}"
-        reasons.append(f"only {on_gpu} layers fit on the GPU; the rest runs on the CPU")
+        reasons.append(say("split", lang, on_gpu=fit.gpu_layers, layers=fit.model.layers + 1))
     return tuple(reasons)

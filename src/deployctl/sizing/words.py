@@ -7,6 +7,46 @@ from typing import Literal
 Lang = Literal["en", "es"]
 
 SENTENCES: dict[str, dict[Lang, str]] = {
+    "variant_only": {
+        "en": "variant {variant}: the only one to choose from",
+        "es": "variante {variant}: la única que se puede elegir",
+    },
+    "variant_best": {
+        "en": "variant {variant}: the best quality that fits {machine}",
+        "es": "variante {variant}: la mejor calidad que cabe en {machine}",
+    },
+    "variant_quick": {
+        "en": "variant {variant}: the best quality that fits {machine} and is predicted to meet {judged}",
+        "es": "variante {variant}: la mejor calidad que cabe en {machine} y que, según la predicción, cumple {judged}",
+    },
+    "variant_slow": {
+        "en": "variant {variant}: no variant is predicted to meet {judged} on {machine}",
+        "es": "variante {variant}: ninguna cumple {judged} en {machine}, según la predicción",
+    },
+    "slots": {
+        "en": "{slots} slots of {context} tokens: {kv} of KV cache",
+        "es": "{slots} slots de {context} tokens: {kv} de caché KV",
+    },
+    "slots_forced": {
+        "en": "{slots} slot: Ollama gives the family {family} no more",
+        "es": "{slots} slot: Ollama no da más a la familia {family}",
+    },
+    "split": {
+        "en": "only {on_gpu} of {layers} layers fit on the GPU; the rest runs on the CPU",
+        "es": "solo {on_gpu} de {layers} capas caben en la GPU; el resto corre en la CPU",
+    },
+    "context_asked": {
+        "en": "context {context} tokens per slot, as asked",
+        "es": "contexto de {context} tokens por slot, como se pidió",
+    },
+    "context": {
+        "en": "context {context} tokens per slot: 99 % of the {workload} workload's requests need at most {needed}",
+        "es": "contexto de {context} tokens por slot: el 99 % de las peticiones de {workload} cabe en {needed}",
+    },
+    "context_capped": {
+        "en": "context {context}, the most that {model} was trained for; the {workload} workload needs {needed}",
+        "es": "contexto {context}, lo máximo para lo que {model} fue entrenado; la carga {workload} necesita {needed}",
+    },
     "speed": {
         "en": "about {decode:.3g} tokens/s for one user (within a factor of {band:g}): {seconds:.3g} s for 200 tokens; "
         "{full:.3g} tokens/s each with all slots busy",
