@@ -170,8 +170,22 @@ def test_an_unknown_model_is_named_with_the_nearest_and_exits_5(tmp_path: Path) 
     with pytest.raises(ModelUnavailable, match="no model nope:1b; nearest: ") as caught:
         catalog.model("nope:1b")
     assert caught.value.exit_code == 5
-    with pytest.raises(ModelUnavailable, match=r"nearest: llama3\.1:8b"):
-        catalog.model("llama3.1:9b")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("llama3.1:9b", "llama3.1:8b"),
+        ("lama3.1:8b", "llama3.1:8b"),
+        ("gema3:27b", "gemma3:27b"),
+        ("lama3.1", "llama3.1:8b"),
+        ("nope:1b", ":1b"),
+    ],
+)
+def test_the_nearest_model_is_of_the_same_family_or_size(tmp_path: Path, wrong: str, right: str) -> None:
+    with pytest.raises(ModelUnavailable) as caught:
+        load_catalog(Project(tmp_path)).model(wrong)
+    assert caught.value.message.partition("nearest: ")[2].split(", ")[0].endswith(right)
 
 
 @pytest.mark.parametrize(

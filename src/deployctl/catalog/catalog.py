@@ -65,14 +65,17 @@ class Catalog:
 def nearest_models(reference: str, models: Iterable[ModelEntry], count: int = 3) -> list[str]:
     """Return the catalogue's references nearest to ``reference``, always at least one when there is any model.
 
-    A reference whose family or size matches comes first; the spelling decides the rest.
+    First come those of the same family, then what is spelled much alike, then the same size, then any likeness.
     """
     known = list(models)
     family, _, tag = reference.strip().lower().partition(":")
-    spelled = nearest(reference, [entry.name for entry in known], count)
+    names = [entry.name for entry in known]
     by_family = [entry.name for entry in known if entry.family.lower() == family]
     by_size = [entry.name for entry in known if tag and entry.name.lower().partition(":")[2] == tag]
-    ordered = [*nearest(reference, by_family, count), *by_family, *spelled, *by_size]
+    latest = {alias.partition(":")[0]: entry.name for entry in known for alias in entry.aliases}
+    untagged = [] if tag else [latest[name] for name in nearest(family, latest, count)]
+    alike = [*untagged, *nearest(reference, names, count, 0.75), *nearest(reference, by_size, count, 0.0)]
+    ordered = [*nearest(reference, by_family, count), *by_family, *alike, *nearest(reference, names, count)]
     ordered += [] if ordered else [entry.name for entry in known]
     return list(dict.fromkeys(ordered))[:count]
 

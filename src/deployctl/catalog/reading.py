@@ -71,10 +71,10 @@ def line_of(path: Path, loc: Loc) -> int | None:
     return line
 
 
-def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """Return up to ``count`` names of ``known`` that resemble ``word``, nearest first."""
+def nearest(word: str, known: Iterable[str], count: int = 3, cutoff: float = 0.5) -> list[str]:
+    """Return up to ``count`` names of ``known`` that resemble ``word``, nearest first (difflib's ratio: cutoff)."""
     folded = {name.lower(): name for name in known}
-    return [folded[match] for match in difflib.get_close_matches(word.lower(), folded, n=count, cutoff=0.5)]
+    return [folded[match] for match in difflib.get_close_matches(word.lower(), folded, n=count, cutoff=cutoff)]
 
 
 def shown(path: Path) -> str:

@@ -126,7 +126,8 @@ def advise(
     """Answer for ``model`` on ``plan`` under ``slo``; never raises DoesNotFit: that is a verdict here.
 
     ``capacity`` is what a probe of a host found (default: the plan's own figures). ``users`` is how many are wanted:
-    fewer predicted makes the verdict "too few users". ``calibration`` corrects the speeds by measured records. Raises ModelUnavailable and UsageError as `choose` does.
+    fewer predicted makes the verdict "too few users". ``calibration`` corrects the speeds by measured records. Raises
+    ModelUnavailable and UsageError as `choose` does.
     """
     machine = capacity or Capacity.of_plan(plan)
     sources = _sources(plan, model)
