@@ -111,7 +111,8 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
         source = choose_source(wanted, facts, place, emit)
         gguf = choose_gguf(wanted, source, place, order.reference)
         current.detail = f"{source.engine} {source.version}, from {source.url or 'a local archive'}"
-    fit = size_host(only_variant(wanted, order, source.engine), order, facts, emit)
+    settled = replace(wanted, engine="embedded" if source.engine == "embedded" else "ollama")
+    fit = size_host(only_variant(settled, order, source.engine), order, facts, emit)
     # Weights that are brought along are imported under the very name that was asked for.
     model = ModelFiles(reference=order.reference if gguf else fit.reference, gguf=gguf)
     return Planned(source, fit, model, settings_for(fit, order, facts))
@@ -188,6 +189,7 @@ def _choose(wanted: Wanted, order: Order, capacity: Capacity) -> Fit:
         slots=wanted.slots,
         context=wanted.context,
         kv_type=wanted.kv_type,
+        last_logits=wanted.engine == "embedded",
         slo=order.question.slo,
         plan=order.plan,
         plans=order.catalog.plans.values(),
