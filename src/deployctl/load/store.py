@@ -26,6 +26,7 @@ _COUNTS = ("user", "seq", "chunks", "received_bytes", "asked_prompt_tokens", "as
 _SMALL = ("turn", "status")
 _TEXTS = ("done_reason", "error", "message")
 _ORIGIN = b"origin_monotonic_s"
+_STREAM_LEVEL = 1  # written while load runs: little CPU; the Parquet file is packed tighter at the end
 
 Reads = tuple["NDArray[np.float64]", "NDArray[np.uint32]", "NDArray[np.uint32]"]
 """Of one request: when each read came (monotonic seconds), its lines, its bytes."""
@@ -56,7 +57,7 @@ class SampleWriter:
         self._origin = origin_s
         self._schema = schema(origin_s)
         self._file: BinaryIO = path.open("xb", buffering=0)
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", _STREAM_LEVEL))
         self._writer = pa.ipc.new_stream(self._file, self._schema, options=options)
 
     def warm_up(self) -> None:
@@ -64,7 +65,7 @@ class SampleWriter:
         import pyarrow as pa
 
         batch = _to_batch([Sample(0, 0, 0.0)], [NO_READS], 0.0, self._schema)
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 3))
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", _STREAM_LEVEL))
         with pa.ipc.new_stream(pa.BufferOutputStream(), self._schema, options=options) as stream:
             stream.write_batch(batch)
 
@@ -153,14 +154,19 @@ def _to_batch(samples: list[Sample], reads: list[Reads], origin_s: float, column
     arrays += [pa.array([getattr(s, name) for s in samples], pa.int32()) for name in (*_COUNTS, "output_tokens")]
     arrays += [pa.array([getattr(sample, name) for sample in samples], pa.int16()) for name in _SMALL]
     arrays += [pa.array([getattr(sample, name) or None for sample in samples], pa.string()) for name in _TEXTS]
-    offsets = pa.array(np.cumsum([0, *(len(entry[0]) for entry in reads)]), pa.int32())
-    gaps = [np.diff(times, prepend=begin) for (times, _, _), begin in zip(reads, intended, strict=True)]
+    offsets = np.cumsum([0, *(len(entry[0]) for entry in reads)])
+    times = np.concatenate([entry[0] for entry in reads])
+    gaps = np.diff(times, prepend=0.0)
+    filled = np.flatnonzero(np.diff(offsets))
+    firsts = offsets[:-1][filled]  # the first read of a request counts from its intended start
+    gaps[firsts] = times[firsts] - intended[filled]
     flat = [
-        np.rint(np.concatenate(gaps) * 1e6).clip(0, 2**32 - 1).astype(np.uint32),
+        np.rint(gaps * 1e6).clip(0, 2**32 - 1).astype(np.uint32),
         np.concatenate([entry[1] for entry in reads]),
         np.concatenate([entry[2] for entry in reads]),
     ]
-    arrays += [pa.ListArray.from_arrays(offsets, pa.array(values, pa.uint32())) for values in flat]
+    bounds = pa.array(offsets, pa.int32())
+    arrays += [pa.ListArray.from_arrays(bounds, pa.array(values, pa.uint32())) for values in flat]
     return pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 

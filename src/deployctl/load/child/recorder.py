@@ -13,7 +13,7 @@ from deployctl.load.samples import Sample
 from deployctl.load.store import Reads, SampleWriter
 from deployctl.load.wire import Health, Open, Report
 
-_BATCH_ROWS = 250
+_BATCH_ROWS = 100
 _BATCH_S = 2.0  # small batches cost more bytes for their head than for their rows
 
 
