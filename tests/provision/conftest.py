@@ -153,6 +153,13 @@ def installed(shared_host) -> Iterator[Rootless]:
     shared_host.server.restart_if_dead()
 
 
+@pytest.fixture(scope="session")
+def standin_archive(tmp_path_factory) -> Path:
+    """The stand-in, packed as a release of Ollama is."""
+    path = tmp_path_factory.mktemp("standin") / "standin.tar.zst"
+    return pack(path, {"bin/ollama": STANDIN.read_bytes(), "lib/ollama/libx.so": b"library"}, compress="zstd")
+
+
 @pytest.fixture
 def weights(tmp_path) -> Path:
     """A file to upload in place of weights: large enough for several chunks."""

@@ -162,6 +162,11 @@ class _Run:
         if self.failure is not None:
             if self.failure.unreachable:
                 raise _unreachable(self.target, self.failure, self.log)
+            if "missing sudo password" in self.failure.message.lower():
+                raise ProvisionError(
+                    f"sudo on {self.target} asks for a password",
+                    hint=f"let {self.target.user} use sudo without one (NOPASSWD in /etc/sudoers.d), or log in as root",
+                )
             raise TaskFailed(self.failure, self.log)
         if end.get("rc") != 0:
             why = problem.strip().splitlines()[-1:] or [events.complaint("\n".join(self.text))]
