@@ -71,30 +71,31 @@ def test_the_example_of_hosts_is_read_by_the_catalogue(root):
     assert [(host.name, host.port) for host in read] == [("berlin-1", 22), ("bare-minimum", 22)]
 
 
-def ansible(program, *arguments, cwd, home):
+@pytest.fixture
+def ansible(tmp_path):
     """Run one of Ansible's programs in a bare environment."""
-    environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": str(home), "ANSIBLE_NOCOLOR": "1"}
-    command = [Path(sys.executable).parent / program, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
+
+    def run(program, *arguments, cwd=tmp_path):
+        environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8", "HOME": str(tmp_path), "ANSIBLE_NOCOLOR": "1"}
+        command = [Path(sys.executable).parent / program, *arguments]
+        return subprocess.run(command, cwd=cwd, capture_output=True, text=True, env=environment)
+
+    return run
 
 
 @pytest.mark.parametrize("module", ["install", "service", "model"])
-def test_ansible_documents_our_modules(root, tmp_path, module):
-    done = ansible("ansible-doc", f"deployctl.ollama.{module}", cwd=root, home=tmp_path)
+def test_ansible_documents_our_modules(ansible, root, module):
+    done = ansible("ansible-doc", f"deployctl.ollama.{module}", cwd=root)
     assert f"MODULE deployctl.ollama.{module}" in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("playbook", ["provision.yml", "teardown.yml"])
-def test_the_playbooks_parse_from_any_directory(root, tmp_path, playbook):
-    done = ansible(
-        "ansible-playbook", "--syntax-check", "-i", "box,", root / "playbooks" / playbook, cwd=tmp_path, home=tmp_path
-    )
+def test_the_playbooks_parse_from_any_directory(ansible, root, playbook):
+    done = ansible("ansible-playbook", "--syntax-check", "-i", "box,", root / "playbooks" / playbook)
     assert done.returncode == 0, done.stderr
 
 
-def test_the_example_inventory_for_plain_ansible_parses(root, tmp_path):
-    done = ansible(
-        "ansible-inventory", "-i", root / "inventory" / "ansible.example.yml", "--list", cwd=tmp_path, home=tmp_path
-    )
+def test_the_example_inventory_for_plain_ansible_parses(ansible, root):
+    done = ansible("ansible-inventory", "-i", root / "inventory" / "ansible.example.yml", "--list")
     assert "berlin-1" in done.stdout
     assert "WARNING" not in done.stderr
