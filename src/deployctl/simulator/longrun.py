@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +42,32 @@ def meets(requests: Requests, slo: Slo) -> NDArray[np.bool_]:
     return met
 
 
-def play_requests(loop: ClosedLoop, count: int) -> None:
+class Loop(Protocol):
+    """What a long run needs of a closed loop: ``virtual.ClosedLoop``, or a cluster of them."""
+
+    users: int
+    now_s: float
+    began_s: float
+
+    @property
+    def sent(self) -> int:
+        """Requests that have been sent."""
+        ...
+
+    def advance(self, until_s: float) -> None:
+        """Play on."""
+        ...
+
+    def requests(self) -> Requests:
+        """Those that have ended, in order of their start."""
+        ...
+
+    def pending(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Start and TTFT of those that are open."""
+        ...
+
+
+def play_requests(loop: Loop, count: int) -> None:
     """Advance ``loop`` until at least ``count`` requests have been sent."""
     step = 1.0
     while loop.sent < count:
@@ -57,7 +83,7 @@ def replicate(scenario: Scenario, users: int, seed: int, number: int) -> ClosedL
     return loop
 
 
-def settled(loop: ClosedLoop) -> slice:
+def settled(loop: Loop) -> slice:
     """The requests of ``loop.requests()`` that count: without the warm-up, and without the end.
 
     Requests that end late are missing at the end of the record, so whatever was sent at or after the start of the
@@ -104,6 +130,11 @@ class Attainment:
         error = math.sqrt(between if count >= _MANY else max(between, within))
         mean = float(np.average(self._shares, weights=self._counts))
         return Level(self._users, mean, error, sum(self._counts))
+
+
+def batch_error(met: NDArray[np.bool_]) -> float:
+    """The standard error of the share of ``met`` by batch means, which honour that neighbours depend on each other."""
+    return math.sqrt(_batch_variance(met))
 
 
 def _batch_variance(met: NDArray[np.bool_], batches: int = 25) -> float:

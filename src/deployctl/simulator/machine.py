@@ -13,7 +13,7 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -40,8 +40,7 @@ class Job:
     gone: bool = field(default=False, repr=False)
 
 
-@dataclass(frozen=True)
-class Happening:
+class Happening(NamedTuple):
     """Something that happened to ``job`` at ``at_s``; ``tokens`` new ones with kind ``tokens`` and ``finished``."""
 
     kind: Kind
@@ -67,6 +66,8 @@ class Machine:
     ) -> None:
         self.server = server
         self.clock = SpeedClock(server, rng)
+        self._prefill_rates = [math.nan, *(server.prefill_rate(k) for k in range(1, server.slots + 1))]
+        self._decode_rates = [math.nan, *(server.decode_rate(k) for k in range(1, server.slots + 1))]
         self.active = 0
         self.waiting: deque[Job] = deque()
         self._on_start = on_start
@@ -169,16 +170,16 @@ class Machine:
         passed = work - self._work
         if passed > 0:
             if self.active:
-                self._prefilled += passed * self.server.prefill_rate(self.active)
-                self._decoded += passed * self.server.decode_rate(self.active)
+                self._prefilled += passed * self._prefill_rates[self.active]
+                self._decoded += passed * self._decode_rates[self.active]
             self._work = work
 
     def _prefill_due(self) -> float:
         if not self._prefills:
             return math.inf
-        return self._work + max(self._prefills[0][0] - self._prefilled, 0.0) / self.server.prefill_rate(self.active)
+        return self._work + max(self._prefills[0][0] - self._prefilled, 0.0) / self._prefill_rates[self.active]
 
     def _decode_due(self) -> float:
         if not self._decodes:
             return math.inf
-        return self._work + max(self._decodes[0][0] - self._decoded, 0.0) / self.server.decode_rate(self.active)
+        return self._work + max(self._decodes[0][0] - self._decoded, 0.0) / self._decode_rates[self.active]

@@ -35,18 +35,16 @@ class SpeedClock:
             + [edge for stall in server.stalls for edge in (stall.at_s, stall.at_s + stall.for_s)]
         ).astype(np.float64)
         self._each_second = self._noise is not None or server.drift_per_hour != 0
+        self.constant = not self._each_second and not self._cuts.size  # the speed is 1 for ever: seconds are work
         self._times = array("d", [0.0])
         self._work = array("d", [0.0])
         self._speeds = array("d")  # of the stretch that begins at the same index
         self._grow()
 
-    @property
-    def constant(self) -> bool:
-        """Whether the speed is 1 for ever, so that seconds are work."""
-        return not self._each_second and not self._cuts.size
-
     def to_work(self, seconds: float) -> float:
         """Return the work that can have been done by ``seconds``."""
+        if self.constant:
+            return seconds
         while seconds >= self._times[-1]:
             self._grow()
         index = bisect_right(self._times, seconds) - 1
@@ -54,6 +52,8 @@ class SpeedClock:
 
     def to_seconds(self, work: float) -> float:
         """Return the first second by which ``work`` can have been done."""
+        if self.constant:
+            return work
         while work > self._work[-1]:
             self._grow()
         index = bisect_left(self._work, work)

@@ -110,6 +110,14 @@ class _Finder:
             run.add()
 
 
+def truth_folder(scenarios: Path) -> Path:
+    """Return where the truths of a folder of scenarios are kept: its own ``truth/`` if there is one, else the cache."""
+    from platformdirs import user_cache_path
+
+    own = scenarios / "truth"
+    return own if own.is_dir() else user_cache_path("deployctl") / "truth"
+
+
 def _read(path: Path) -> Truth | None:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
