@@ -30,7 +30,7 @@ def test_independent_outcomes_are_not_inflated():
 
 
 def test_a_spotless_series_keeps_the_prior_because_it_says_nothing_about_clustering():
-    assert shrunk_inflation(np.ones(200), 10, prior=3.0) == 3.0
+    assert shrunk_inflation(np.zeros(200), 10, prior=3.0) == 3.0
 
 
 def test_inflation_is_never_below_one():

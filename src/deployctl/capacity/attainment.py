@@ -14,10 +14,16 @@ FACTORS = ("failures", "ttft", "tpot", "e2e")
 
 @dataclass(frozen=True)
 class Judged:
-    """Requests in order of intended start, each a hit or a miss. ``horizon_s``: every earlier start is in here."""
+    """Requests in order of intended start, each a hit or a miss. ``horizon_s``: every earlier start is in here.
+
+    ``margin``: the largest ratio of a latency to its limit; at most 1 for a hit, infinite for a failure. ``place``:
+    the position in the look's finished requests, -1 for one that is a miss before it has ended.
+    """
 
     start_s: Floats
     met: NDArray[np.bool_]
+    margin: Floats
+    place: NDArray[np.int64]
     horizon_s: float
 
     def __len__(self) -> int:
@@ -26,7 +32,7 @@ class Judged:
     def since(self, start_s: float) -> Judged:
         """Only the requests that were to start at ``start_s`` or later."""
         first = int(np.searchsorted(self.start_s, start_s))
-        return Judged(self.start_s[first:], self.met[first:], self.horizon_s)
+        return Judged(self.start_s[first:], self.met[first:], self.margin[first:], self.place[first:], self.horizon_s)
 
 
 def misses(requests: Requests, slo: Slo) -> dict[str, NDArray[np.bool_]]:
@@ -48,6 +54,15 @@ def met(requests: Requests, slo: Slo) -> NDArray[np.bool_]:
     return ~(broken["failures"] | broken["ttft"] | broken["tpot"] | broken["e2e"])
 
 
+def margins(requests: Requests, slo: Slo) -> Floats:
+    """Of each request the largest ratio of a latency to its limit; 0 without a limit, infinite for a failure."""
+    worst = np.where(requests.ok, 0.0, np.inf)
+    for values, limit in ((requests.ttft_s, slo.ttft_s), (requests.tpot_s, slo.tpot_s), (requests.e2e_s, slo.e2e_s)):
+        if limit is not None:
+            worst = np.maximum(worst, values / limit)
+    return worst
+
+
 def judge(look: Look, slo: Slo) -> Judged:
     """The outcomes that a look may count.
 
@@ -60,10 +75,11 @@ def judge(look: Look, slo: Slo) -> Judged:
     horizon = float(open_starts.min()) if len(open_starts) else look.now_s
     starts = np.concatenate([look.requests.start_s, look.pending_start_s[late]])
     outcome = np.concatenate([met(look.requests, slo), np.zeros(int(late.sum()), dtype=bool)])
-    counted = starts < horizon
-    starts, outcome = starts[counted], outcome[counted]
+    ratio = np.concatenate([margins(look.requests, slo), np.full(int(late.sum()), np.inf)])
+    place = np.concatenate([np.arange(len(look.requests)), np.full(int(late.sum()), -1)])
     order = np.argsort(starts, kind="stable")
-    return Judged(starts[order], outcome[order], horizon)
+    order = order[starts[order] < horizon]
+    return Judged(starts[order], outcome[order], ratio[order], place[order], horizon)
 
 
 def _already_missed(look: Look, slo: Slo) -> NDArray[np.bool_]:

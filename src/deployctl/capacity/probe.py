@@ -52,8 +52,8 @@ class Look:
     ``now_s`` is the probe's clock. ``pending_start_s`` are the intended starts of the requests that are still open:
     without them a short look would see the quick requests only. ``pending_ttft_s``, where the prober knows it, runs
     parallel to it: the TTFT of the open requests that have had their first token, NaN for those that still wait for it;
-    with it a request that has waited too long is a miss before it ends. ``invalid`` names the gates that have
-    tripped so far.
+    with it a request that has waited too long is a miss before it ends. ``pending_user``, also parallel where known,
+    says whose they are. ``invalid`` names the gates that have tripped so far.
     """
 
     users: int
@@ -62,6 +62,7 @@ class Look:
     pending_start_s: Floats
     invalid: tuple[str, ...] = ()
     pending_ttft_s: Floats | None = None
+    pending_user: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

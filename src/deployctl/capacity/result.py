@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from deployctl.capacity.probe import Verdict
+from deployctl.capacity.twin import Demand
 
 Mode = Literal["quick", "standard", "certify"]
 Status = Literal["certified", "not_met", "inconclusive", "invalid", "at_least"]
@@ -16,10 +17,13 @@ class Prior:
     """What is known before the first probe; it steers the search and is never evidence.
 
     ``users_guess``: a guess of the capacity, from the one-user baseline. ``slots``: requests served at once.
+    ``demand``: the laws from which the users' prompts, answers and pauses are drawn, where they are known exactly (the
+    engine writes as many tokens as it is asked to): with them a twin can take the luck of the draw out of a probe.
     """
 
     users_guess: int | None = None
     slots: int | None = None
+    demand: Demand | None = None
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -23,13 +26,13 @@ class BatchMeans:
     inflation: float
 
 
-def batch_means(series: NDArray[np.float64], size: int) -> BatchMeans:
+def batch_means(series: Floats, size: int) -> BatchMeans:
     """Cut ``series`` into batches of ``size`` consecutive values, the oldest few left out; needs two batches.
 
     Raises ValueError where fewer than two batches fit.
     """
-    count = len(series) // size
-    if size < 1 or count < 2:
+    count = len(series) // size if size >= 1 else 0
+    if count < 2:
         raise ValueError(f"{len(series)} values do not make two batches of {size}")
     used = np.asarray(series[len(series) - count * size :], dtype=np.float64)
     means = used.reshape(count, size).mean(axis=1)
@@ -39,16 +42,59 @@ def batch_means(series: NDArray[np.float64], size: int) -> BatchMeans:
     return BatchMeans(float(used.mean()), count, size, variance, inflation)
 
 
-def shrunk_inflation(series: NDArray[np.float64], size: int, prior: float, prior_weight: float = 8.0) -> float:
-    """Variance inflation of a 0/1 series: the batch-means estimate pulled towards ``prior``, never below 1.
+def growth_with_batch_size(series: Floats, size: int, least_batches: int = 8, doubt: float = 0.5) -> float:
+    """How much larger the inflation is over long batches than over batches of ``size``: 1 where ``size`` suffices.
 
-    The estimate's weight is the number of its batches that saw a miss (a batch without one says nothing on how misses
-    cluster), so that a spotless short series, whose batch means have no variance at all, keeps the prior.
+    A slow neighbour or a drifting clock correlates outcomes over far longer than a busy period. Batches are doubled
+    while at least ``least_batches`` remain; each estimate is lowered by ``doubt`` of its own standard error,
+    sqrt(2 / (batches - 1)), before the largest is taken.
     """
     if len(series) // size < 2:
+        return 1.0
+    base = batch_means(series, size).inflation
+    if base <= 0:
+        return 1.0
+    most, size = 1.0, 2 * size
+    while (count := len(series) // size) >= least_batches:
+        sure = max(0.0, 1.0 - doubt * math.sqrt(2.0 / (count - 1)))
+        most = max(most, sure * batch_means(series, size).inflation / base)
+        size *= 2
+    return most
+
+
+def shrunk_inflation(
+    misses: Floats,
+    size: int,
+    prior: float,
+    *,
+    near_misses: Floats | None = None,
+    prior_weight: float = 6.0,
+    near_weight: float = 8.0,
+) -> float:
+    """Variance inflation of the 0/1 series ``misses``, robust where misses are few; never below 1.
+
+    Batch means of a handful of misses say little of how misses cluster, and a spotless series says nothing at all, so
+    the estimate is pulled towards that of ``near_misses`` (a parallel 0/1 series of the slowest requests, whose
+    clustering is much the same and which are never few), and that one towards ``prior``. A weight counts in batches;
+    the misses' own estimate weighs as many batches as held a miss.
+    """
+    if len(misses) // size < 2:
         return max(1.0, prior)
-    found = batch_means(series, size)
-    count = found.batches
-    used = series[len(series) - count * size :].reshape(count, size)
-    touched = min(int((used < 1).any(axis=1).sum()), count - 1)
-    return max(1.0, (prior_weight * prior + touched * found.inflation) / (prior_weight + touched))
+    near = misses if near_misses is None else near_misses
+    if near.min() == near.max():
+        return max(1.0, prior)
+    found = batch_means(near, size)
+    growth = growth_with_batch_size(near, size)
+    expected = (prior_weight * prior + found.batches * found.inflation * growth) / (prior_weight + found.batches)
+    own = batch_means(misses, size)
+    used = misses[len(misses) - own.batches * size :].reshape(own.batches, size)
+    touched = min(int(used.any(axis=1).sum()), own.batches - 1)
+    return max(1.0, (near_weight * expected + touched * own.inflation * growth) / (near_weight + touched))
+
+
+def slowest(margins: Floats, share: float) -> Floats:
+    """Mark the slowest ``share`` of a series as 1.0 and the rest as 0.0 (ties with the boundary are marked too)."""
+    if len(margins) == 0:
+        return np.zeros(0)
+    finite = np.where(np.isfinite(margins), margins, np.finfo(np.float64).max)
+    return np.asarray(finite >= np.quantile(finite, 1.0 - share), dtype=np.float64)

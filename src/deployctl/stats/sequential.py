@@ -67,3 +67,27 @@ def _edge(refuted: Callable[[float], bool], low: float, high: float) -> float:
         else:
             high = middle
     return low
+
+
+_BETS = np.array([0.03, 0.07, 0.15, 0.3, 0.55, 0.9])
+
+
+def log_e_mean_above(values: NDArray[np.float64], mean: float, least: float, inflation: float) -> float:
+    """Log of the evidence against "the values' mean is at most ``mean``", for values that are never below ``least``.
+
+    Betting (Waudby-Smith & Ramdas 2024, Estimating means of bounded random variables by betting): each fixed stake s in
+    (0, 1 / (mean - least)) multiplies one's capital by 1 + s (x - mean), which no mean up to ``mean`` lets grow on
+    average; a mixture of stakes is an e-process. Dependent values count as 1 / ``inflation`` of an independent one.
+    """
+    if len(values) == 0:
+        return 0.0
+    stakes = _BETS / max(mean - least, 1e-9)
+    logs = np.log1p(stakes[:, None] * (values - mean)[None, :]).sum(axis=1) / inflation
+    top = float(logs.max())
+    return top + math.log(float(np.mean(np.exp(logs - top))))
+
+
+def mix(logs: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """Log of the weighted mean of several pieces of evidence for one claim: evidence again, whatever their relation."""
+    top = float(np.max(logs))
+    return top + math.log(float(np.sum(weights * np.exp(logs - top))))

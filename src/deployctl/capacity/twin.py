@@ -1,0 +1,300 @@
+"""A queue model of the host, fitted to what the client has seen: it says where to look, and proves nothing.
+
+The model is the simulator's: FIFO slots, prefill and decode shared by the k requests that hold one. All its parameters
+follow from the samples: who holds a slot when (first come, first served), the rate of each batch size by least squares
+over the time that each answer spent at it, the prefill rate from the first tokens.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deployctl.capacity.attainment import met
+from deployctl.capacity.probe import Floats, Look, Slo
+
+if TYPE_CHECKING:
+    from deployctl.catalog.distributions import Dist
+    from deployctl.simulator.scenario import Scenario
+
+_LEAST_REQUESTS = 12
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What the users ask for: laws of prompt tokens, output tokens and think time in seconds."""
+
+    prompt_tokens: Dist
+    output_tokens: Dist
+    think_s: Dist
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Who held a slot when, by start; ``steps_s`` and ``active`` are the size of the batch over time."""
+
+    slot_s: Floats
+    end_s: Floats
+    steps_s: Floats
+    active: Floats  # after each step
+    most_waiting: int
+
+
+@dataclass(frozen=True)
+class Twin:
+    """The fitted server. ``decode[k-1]``: tokens/s of the whole batch of k; ``prefill``: prompt tokens/s."""
+
+    slots: int
+    prefill: float
+    decode: tuple[float, ...]
+    queue_limit: int | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The twin's capacity, how steeply its odds of a miss grow with the users there, and the levels behind it."""
+
+    users: float
+    steepness: float
+    levels: dict[int, float]
+
+
+def occupancy(look: Look, slots: int) -> Occupancy | None:
+    """Reconstruct the slots from starts and ends, first come first served; None where nothing was answered."""
+    requests = look.requests
+    good = requests.ok
+    start = np.concatenate([requests.start_s[good], look.pending_start_s])
+    end = np.concatenate([(requests.start_s + requests.e2e_s)[good], np.full(len(look.pending_start_s), np.inf)])
+    if not good.any():
+        return None
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    slot = np.empty(len(start))
+    latest: list[float] = []  # the ``slots`` latest ends among those who came before
+    waiting: list[float] = []
+    most = 0
+    for index, (came, left) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
+        slot[index] = began = max(came, latest[0]) if len(latest) == slots else came
+        if len(latest) < slots:
+            heapq.heappush(latest, left)
+        else:
+            heapq.heappushpop(latest, left)
+        while waiting and waiting[0] <= came:
+            heapq.heappop(waiting)
+        if began > came:
+            heapq.heappush(waiting, began)
+        most = max(most, len(waiting))
+    held = np.isfinite(slot)
+    times = np.concatenate([slot[held], end[np.isfinite(end)]])
+    change = np.concatenate([np.ones(int(held.sum())), -np.ones(int(np.isfinite(end).sum()))])
+    order = np.argsort(times, kind="stable")
+    active = np.clip(np.cumsum(change[order]), 0, slots)
+    return Occupancy(slot, end, times[order], active, most)
+
+
+def busiest(look: Look) -> int:
+    """The most requests that were seen decoding at once: a lower bound of the slots where nobody says their number."""
+    requests = look.requests
+    first = (requests.start_s + requests.ttft_s)[requests.ok]
+    end = (requests.start_s + requests.e2e_s)[requests.ok]
+    if len(first) == 0:
+        return 1
+    times = np.concatenate([first, end])
+    change = np.concatenate([np.ones(len(first)), -np.ones(len(end))])
+    return max(1, int(np.cumsum(change[np.lexsort((change, times))]).max()))
+
+
+def fit(looks: tuple[Look, ...], slots: int | None) -> Twin | None:
+    """Fit the server to the probes' last looks; None where there is too little to fit."""
+    usable = [look for look in looks if int(look.requests.ok.sum()) >= 3]
+    if sum(int(look.requests.ok.sum()) for look in usable) < _LEAST_REQUESTS:
+        return None
+    count = slots or max(busiest(look) for look in usable)
+    rows, tokens, prompts, shared_s, waited = [], [], 0.0, 0.0, 0
+    for look in usable:
+        seats = occupancy(look, count)
+        if seats is None:
+            continue
+        waited = max(waited, seats.most_waiting)
+        spent = _TimePerBatch(seats, count)
+        good = look.requests.ok
+        begin = (look.requests.start_s + look.requests.ttft_s)[good]
+        end = (look.requests.start_s + look.requests.e2e_s)[good]
+        many = look.requests.output_tokens[good] > 1
+        rows.append(spent.between(begin, end)[many])
+        tokens.append((look.requests.output_tokens[good] - 1.0)[many])
+        slot = _slots_of(look, seats)
+        one_token = look.requests.tpot_s[good]
+        window = spent.between(slot, np.maximum(slot, begin - one_token))
+        prompts += float(look.requests.prompt_tokens[good].sum())
+        shared_s += float((window / np.arange(1, count + 1)).sum())
+    table, got = np.concatenate(rows), np.concatenate(tokens)
+    if len(got) < _LEAST_REQUESTS or shared_s <= 0:
+        return None
+    each = _rates(table, got)
+    failed = any(not look.requests.ok.all() for look in usable)
+    return Twin(
+        slots=count,
+        prefill=max(prompts / shared_s, 1e-3),
+        decode=tuple(float(k * rate) for k, rate in enumerate(each, start=1)),
+        queue_limit=waited if failed else None,
+    )
+
+
+class _TimePerBatch:
+    """Seconds that the host spent at each batch size up to a given time."""
+
+    def __init__(self, seats: Occupancy, slots: int) -> None:
+        self._times = seats.steps_s
+        lasted = np.diff(seats.steps_s)
+        table = np.zeros((len(seats.steps_s), slots))
+        sizes = seats.active[:-1].astype(np.int64)
+        busy = sizes > 0
+        table[1:][busy, sizes[busy] - 1] = lasted[busy]
+        self._summed = np.cumsum(table, axis=0)
+
+    def between(self, begin: Floats, end: Floats) -> Floats:
+        """Seconds at each batch size (columns) within each interval (rows)."""
+        return self._upto(end) - self._upto(begin)
+
+    def _upto(self, when: Floats) -> Floats:
+        index = np.clip(np.searchsorted(self._times, when, side="right") - 1, 0, len(self._times) - 1)
+        inside = np.clip(when - self._times[index], 0.0, None)
+        found = self._summed[index].copy()
+        following = np.minimum(index + 1, len(self._times) - 1)
+        growth = self._summed[following] - self._summed[index]
+        length = np.maximum(self._times[following] - self._times[index], 1e-12)
+        found += growth * np.minimum(inside / length, 1.0)[:, None]
+        return np.asarray(found, dtype=np.float64)
+
+
+def _slots_of(look: Look, seats: Occupancy) -> Floats:
+    """The slot times of the good requests, parallel to them (``seats`` also holds the open ones, all by start)."""
+    good = look.requests.ok
+    start = np.concatenate([look.requests.start_s[good], look.pending_start_s])
+    order = np.argsort(start, kind="stable")
+    slot = np.empty(len(start))
+    slot[order] = seats.slot_s
+    return np.asarray(slot[: int(good.sum())], dtype=np.float64)
+
+
+def _rates(table: Floats, tokens: Floats) -> Floats:
+    """Tokens/s of one request at each batch size: least squares, drawn to "a token takes a + b (k - 1)" where unseen.
+
+    The straight line is how a memory-bound decoder slows down: weights are read once per step, caches once per request.
+    """
+    sizes = np.arange(1, table.shape[1] + 1, dtype=np.float64)
+    total = table.sum(axis=1)
+    used = total > 0
+    table, tokens, total = table[used], tokens[used], total[used]
+    mean_size = (table @ sizes) / total
+    per_token = total / tokens
+    spread = float(mean_size.var())
+    slope = float(np.cov(mean_size, per_token, aweights=tokens)[0, 1]) / spread if spread > 1e-3 else 0.0
+    base = float(np.average(per_token, weights=tokens) - slope * (np.average(mean_size, weights=tokens) - 1.0))
+    base = max(base, 0.2 * float(per_token.min()))
+    line = 1.0 / np.maximum(base + max(slope, 0.0) * (sizes - 1.0), 0.1 * base)
+    weight = 1.0 / np.maximum(tokens, 1.0)
+    normal = (table * weight[:, None]).T @ table
+    right = (table * weight[:, None]).T @ tokens
+    # One request's worth of pull towards the line, in the units of the normal matrix.
+    pull = np.diag(np.full(len(sizes), 0.02 * float(np.trace(normal)) / len(sizes) + 1e-9))
+    rates = np.linalg.solve(normal + pull, right + pull @ line)
+    return np.asarray(np.clip(rates, 0.2 * line, 5.0 * line), dtype=np.float64)
+
+
+def demand_of(looks: tuple[Look, ...]) -> Demand | None:
+    """The laws of what was asked, as seen: every prompt, answer and think time equally likely."""
+    prompts, outputs, thinks = [], [], []
+    for look in looks:
+        requests = look.requests
+        good = requests.ok
+        prompts.append(requests.prompt_tokens[good])
+        outputs.append(requests.output_tokens[good])
+        order = np.lexsort((requests.start_s, requests.user))
+        user, start = requests.user[order], requests.start_s[order]
+        end = start + np.where(requests.ok, requests.e2e_s, 0.0)[order]
+        pause = start[1:] - end[:-1]
+        thinks.append(np.maximum(pause[(user[1:] == user[:-1]) & requests.ok[order][:-1]], 0.0))
+    prompt, output, think = np.concatenate(prompts), np.concatenate(outputs), np.concatenate(thinks)
+    if len(prompt) < _LEAST_REQUESTS or len(think) < 3:
+        return None
+
+    return Demand(*(_law(values.astype(np.float64)) for values in (prompt, output, think)))
+
+
+def _law(values: Floats) -> Dist:
+    from deployctl.catalog.distributions import Dist
+
+    return Dist.model_validate({"dist": "empirical", "values": tuple(values.tolist())})
+
+
+def scenario_of(twin: Twin, demand: Demand, slo: Slo) -> Scenario:
+    """Return the twin as a scenario that the simulator can play."""
+    from deployctl.simulator.scenario import Scenario, Server, SloSpec, WorkloadSpec
+
+    return Scenario(
+        name="twin",
+        server=Server(
+            slots=twin.slots,
+            prefill_tokens_per_s=twin.prefill,
+            decode_tokens_per_s=twin.decode,
+            queue_limit=twin.queue_limit,
+        ),
+        workload=WorkloadSpec(
+            prompt_tokens=demand.prompt_tokens, output_tokens=demand.output_tokens, think_s=demand.think_s
+        ),
+        slo=SloSpec(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s, e2e_s=slo.e2e_s, attainment=slo.attainment),
+    )
+
+
+def forecast(twin: Twin, demand: Demand, slo: Slo, *, max_users: int, requests: int = 4000) -> Forecast:
+    """Play the twin at a few levels and say where its attainment crosses the target, and how steeply."""
+    scenario = scenario_of(twin, demand, slo)
+    levels: dict[int, float] = {}
+
+    def logit(users: int) -> float:
+        if users not in levels:
+            levels[users] = 1.0 - float(play(scenario, users, slo, requests).mean())
+        share = min(max(levels[users], 0.5 / requests), 1 - 0.5 / requests)
+        return math.log((1 - share) / share)
+
+    at_target = math.log((1 - slo.attainment) / slo.attainment)
+    low, high = 0, max(1, min(twin.slots, max_users))
+    while logit(high) < at_target and high < max_users:
+        low, high = high, min(max_users, 2 * high)
+    if logit(high) < at_target:
+        return Forecast(float(max_users), 8.0, levels)
+    while high - low > max(1, round(0.03 * high)):
+        middle = (low + high) // 2
+        low, high = (middle, high) if logit(middle) < at_target else (low, middle)
+    if low == 0:
+        return Forecast(max(0.4, 1.0 - 0.1 * (logit(1) - at_target)), 6.0, levels)
+    slope = (logit(high) - logit(low)) / math.log(high / low)
+    far = max(high + 1, round(1.15 * high))
+    near = max(1, round(0.87 * low))
+    if near < low:
+        slope = (logit(far) - logit(near)) / math.log(far / near)
+    slope = min(max(slope, 1.0), 60.0)
+    knee = low * math.exp(min(max((at_target - logit(low)) / slope, 0.0), math.log(high / low)))
+    return Forecast(knee, slope, levels)
+
+
+def play(scenario: Scenario, users: int, slo: Slo, count: int, seed: int = 0) -> Floats:
+    """Outcomes (1.0 for a miss) of about ``count`` requests of the twin at one level, warm-up left out."""
+    from deployctl.simulator.virtual import ClosedLoop
+
+    loop = ClosedLoop(scenario, users, np.random.SeedSequence([seed, users]))
+    step = 1.0
+    while loop.sent < count + 3 * users:
+        loop.advance(loop.now_s - loop.began_s + step)
+        rate = loop.sent / (loop.now_s - loop.began_s)
+        step = max((count + 3 * users - loop.sent) / rate, 1.0) if rate > 0 else 2 * step
+    open_starts, _ = loop.pending()
+    requests = loop.requests()
+    end = int(np.searchsorted(requests.start_s, open_starts[0])) if len(open_starts) else len(requests)
+    return (~met(requests, slo)[2 * users : max(end, 2 * users + 1)]).astype(np.float64)
