@@ -22,7 +22,7 @@ check: system-demo $(READY) ## ruff, format, mypy, yamllint, ansible-lint, the l
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/yamllint --strict .
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline --quiet
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/ansible-lint --offline -q
 
 format: $(READY) ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
