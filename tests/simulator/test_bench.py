@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,34 +17,46 @@ from deployctl.capacity.probe import Slo
 from deployctl.capacity.result import Budget, Prior
 from deployctl.errors import UsageError
 from deployctl.simulator.bench import Outcome, baseline_prior, bench_search, figures
+from deployctl.simulator.longrun import Level
 from deployctl.simulator.parallel import spread
 from deployctl.simulator.prober import VirtualProber
-from deployctl.simulator.rules import RULES, Answer, Question, falling_fit, wilson
+from deployctl.simulator.rules import RULES, Answer, Interval, Question, falling_fit, wilson
 from deployctl.simulator.scenario import Scenario
 
 Make = Callable[..., Scenario]
 
 
-def outcome(users: int, n_star: int = 20, hours: float = 1.0, **answer: object) -> Outcome:
-    fields = {"users": users, "low": users, "high": users + 3, "decided": True} | answer
-    return Outcome("x", 0, n_star, Answer(**fields), hours * 3600, 100, 3)  # type: ignore[arg-type]
+def outcome(users: int, n_star: int = 20, hours: float = 1.0, **answer: Any) -> Outcome:
+    return Outcome("x", 0, n_star, Answer(users, **answer), hours * 3600, 100, 3)
+
+
+LEVELS = {"x": {10: Level(10, 0.97, 0.001, 100_000), 12: Level(12, 0.94, 0.001, 100_000)}}
 
 
 def test_figures_are_those_of_a_count_by_hand() -> None:
     outcomes = [
-        outcome(21, hours=1),  # sold one too many, yet within one user; its interval 21-24 misses
-        outcome(19, hours=2),  # within; 19-22 holds 20
-        outcome(15, hours=3),  # 15-18 misses
-        outcome(17, hours=10, decided=False),
+        # Sold one too many, yet within one user; 20 is not in 21-24; one of two intervals holds the true attainment.
+        outcome(21, hours=1, bracket=(21, 24), intervals=(Interval(10, 0.96, 0.99), Interval(12, 0.95, 0.98))),
+        outcome(19, hours=2, bracket=(19, None), intervals=(Interval(12, 0.93, 0.95),)),
+        outcome(15, hours=3, bracket=(15, 18)),
+        outcome(17, hours=10, decided=False, bracket=(17, 18), invalid=True, notes=("a cliff at 8",)),
     ]
-    row = figures(outcomes)
+    row = figures(outcomes, LEVELS)
     assert row["searches"] == 4
     assert row["false_sale_rate"] == 0.25
     assert row["within_rate"] == pytest.approx(2 / 3)
     assert row["median_shortfall"] == 1
-    assert row["coverage"] == pytest.approx(1 / 3)
+    assert row["coverage"] == pytest.approx(2 / 3)
+    assert row["bracket_coverage"] == pytest.approx(1 / 3)
     assert row["median_server_hours"] == 2.5
     assert row["inconclusive_rate"] == 0.25
+    assert row["invalidated_rate"] == 0.25
+    assert row["cliff_flagged_rate"] == 0.25
+
+
+def test_what_no_search_gave_is_undefined_and_not_zero() -> None:
+    row = figures([outcome(5, decided=False)], LEVELS)
+    assert [row[key] for key in ("within_rate", "median_shortfall", "coverage", "bracket_coverage")] == [None] * 4
 
 
 def test_within_means_one_user_or_five_percent() -> None:
@@ -51,10 +64,6 @@ def test_within_means_one_user_or_five_percent() -> None:
     assert not outcome(0, n_star=2).within
     assert outcome(380, n_star=400).within
     assert not outcome(379, n_star=400).within
-
-
-def test_an_interval_without_an_end_covers_everything_above() -> None:
-    assert outcome(5, n_star=900, high=None).covered
 
 
 def test_wilsons_interval_is_that_of_the_textbook() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ import numpy as np
 
 from deployctl.capacity.result import Budget, Prior
 from deployctl.errors import UsageError
+from deployctl.simulator.longrun import Level
 from deployctl.simulator.parallel import spread
 from deployctl.simulator.prober import VirtualProber
 from deployctl.simulator.rules import RULES, Answer, Question
 from deployctl.simulator.scenario import Scenario
-from deployctl.simulator.truth import Truth, find_truth
+from deployctl.simulator.truth import Truth, find_levels, find_truth
 from deployctl.stats.binomial import clopper_pearson_upper
 
 _SEEDS_AT_ONCE = 5
@@ -45,10 +46,10 @@ class Outcome:
         return abs(self.answer.users - self.n_star) <= max(1.0, 0.05 * self.n_star)
 
     @property
-    def covered(self) -> bool:
+    def bracketed(self) -> bool:
         """The interval for N* holds it."""
-        high = math.inf if self.answer.high is None else self.answer.high
-        return self.answer.low <= self.n_star <= high
+        low, high = self.answer.bracket or (0, None)
+        return low <= self.n_star <= (math.inf if high is None else high)
 
 
 @dataclass(frozen=True)
@@ -59,31 +60,37 @@ class Report:
     seeds: int
     outcomes: tuple[Outcome, ...]
     truths: dict[str, Truth]
+    levels: dict[str, dict[int, Level]]
 
     def document(self) -> dict[str, Any]:
         """Return the figures per scenario and pooled, ready for JSON; rates are shares of 1, undefined ones None."""
         scenarios = [
             {"name": name, "n_star": truth.n_star, "n_star_sure": truth.sure}
-            | figures([outcome for outcome in self.outcomes if outcome.scenario == name])
+            | figures([outcome for outcome in self.outcomes if outcome.scenario == name], self.levels)
             for name, truth in self.truths.items()
         ]
         sales = sum(outcome.false_sale for outcome in self.outcomes)
-        pooled = figures(self.outcomes)
+        pooled = figures(self.outcomes, self.levels)
         pooled["false_sale_upper"] = clopper_pearson_upper(sales, len(self.outcomes), 0.95)
         return {"rule": self.rule, "seeds": self.seeds, "scenarios": scenarios, "pooled": pooled}
 
 
-def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return the figures of some searches.
+def figures(outcomes: Sequence[Outcome], levels: Mapping[str, Mapping[int, Level]]) -> dict[str, Any]:
+    """Return the figures of some searches; ``levels`` holds the true attainment of every level with an interval.
 
-    ``false_sale_rate`` and ``inconclusive_rate`` are of all searches; ``within_rate``, ``median_shortfall`` (users, and
-    as a share of N*) and ``coverage`` of those that decided (coverage: of those with an interval). Server-hours count
-    everything from the baseline to the last drain. ``invalidated_rate``: searches in which a probe was declared void.
+    ``false_sale_rate`` and ``inconclusive_rate`` are of all searches; ``within_rate`` and ``median_shortfall`` (users,
+    and as a share of N*) of those that decided. ``coverage`` is of the 95 % intervals that the rule gave for the
+    attainment of its levels, against the true attainment; ``bracket_coverage`` of its intervals for N*. Server-hours
+    count everything from the baseline to the last drain. ``invalidated_rate``: searches in which a probe was void.
     """
     decided = [outcome for outcome in outcomes if outcome.answer.decided]
-    with_interval = [outcome for outcome in decided if outcome.answer.has_interval]
     shortfalls = [outcome.n_star - outcome.answer.users for outcome in decided]
     hours = [outcome.seconds / 3600 for outcome in outcomes]
+    covered = [
+        interval.low <= levels[outcome.scenario][interval.users].attainment <= interval.high
+        for outcome in outcomes
+        for interval in outcome.answer.intervals
+    ]
     return {
         "searches": len(outcomes),
         "false_sale_rate": _share([outcome.false_sale for outcome in outcomes]),
@@ -92,7 +99,8 @@ def figures(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "median_shortfall_share": _median(
             [short / outcome.n_star for short, outcome in zip(shortfalls, decided, strict=True) if outcome.n_star]
         ),
-        "coverage": _share([outcome.covered for outcome in with_interval]),
+        "coverage": _share(covered),
+        "bracket_coverage": _share([outcome.bracketed for outcome in decided if outcome.answer.bracket]),
         "median_server_hours": _median(hours),
         "p95_server_hours": float(np.quantile(hours, 0.95)) if hours else None,
         "median_requests": _median([outcome.requests for outcome in outcomes]),
@@ -140,7 +148,16 @@ def bench_search(
         say(f"{len(outcomes)} of {seeds * len(scenarios)} searches")
     order = {scenario.name: index for index, scenario in enumerate(scenarios)}
     outcomes.sort(key=lambda outcome: (order[outcome.scenario], outcome.seed))
-    return Report(rule, seeds, tuple(outcomes), {name: truths[name] for name in order})
+    asked: dict[str, set[int]] = {scenario.name: set() for scenario in scenarios}
+    for outcome in outcomes:
+        asked[outcome.scenario] |= {interval.users for interval in outcome.answer.intervals}
+    levels = {}
+    for name, found in spread(
+        _level, [_Levels(scenario, frozenset(asked[scenario.name]), cache) for scenario in scenarios], workers
+    ):
+        levels[name] = found
+        say(f"{name}: true attainment of {len(found)} levels")
+    return Report(rule, seeds, tuple(outcomes), {name: truths[name] for name in order}, levels)
 
 
 def baseline_prior(prober: VirtualProber, requests: int = 4) -> Prior:
@@ -167,6 +184,17 @@ class _Find:
 
 def _find(task: _Find) -> tuple[str, Truth]:
     return task.scenario.name, find_truth(task.scenario, max_users=task.max_users, cache=task.cache)
+
+
+@dataclass(frozen=True)
+class _Levels:
+    scenario: Scenario
+    users: frozenset[int]
+    cache: Path | None
+
+
+def _level(task: _Levels) -> tuple[str, dict[int, Level]]:
+    return task.scenario.name, find_levels(task.scenario, task.users, cache=task.cache)
 
 
 @dataclass(frozen=True)

@@ -37,19 +37,28 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a rule says: the number that would be sold, and the interval for N* where the rule gives one.
+class Interval:
+    """A 95 % interval that a rule gave for the attainment at ``users``."""
 
-    ``high`` None: no upper end. ``decided`` is False when the rule itself says that it could not tell.
+    users: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rule says: the number that would be sold, and what it says of N* and of the levels, where it does.
+
+    ``bracket`` is an interval for N* (its end None: open). ``decided`` is False when the rule itself says that it could
+    not tell; ``invalid`` is True when it declared a probe void.
     """
 
     users: int
-    low: int
-    high: int | None
-    decided: bool
+    decided: bool = True
+    bracket: tuple[int, int | None] | None = None
+    intervals: tuple[Interval, ...] = ()
     invalid: bool = False
     notes: tuple[str, ...] = ()
-    has_interval: bool = True
 
 
 Rule = Callable[[VirtualProber, Question], Answer]
@@ -60,9 +69,13 @@ def ours(prober: VirtualProber, question: Question) -> Answer:
     result = search(prober, question.slo, question.prior, question.budget, max_users=question.max_users)
     return Answer(
         users=result.certified_users,
-        low=result.certified_users,
-        high=result.at_most_users,
         decided=result.status in ("certified", "not_met", "at_least"),
+        bracket=(result.certified_users, result.at_most_users),
+        intervals=tuple(
+            Interval(probe.users, probe.attainment_low, probe.attainment_high)
+            for probe in result.probes
+            if probe.verdict != "invalid" and probe.effective_n > 0
+        ),
         invalid=any(probe.verdict == "invalid" for probe in result.probes),
         notes=result.notes,
     )
@@ -75,8 +88,7 @@ def bisect_points(prober: VirtualProber, question: Question, *, requests: int, w
         met = _first_met(prober, question.slo, users, warm_up + requests)[warm_up:]
         return float(met.mean()) >= question.slo.attainment
 
-    users = _double_and_bisect(passes, question.max_users)
-    return Answer(users, users, users, decided=True, has_interval=False)
+    return Answer(_double_and_bisect(passes, question.max_users))
 
 
 def wilson_goodput(prober: VirtualProber, question: Question, *, least: int = 30, most: int = 300) -> Answer:
@@ -87,6 +99,7 @@ def wilson_goodput(prober: VirtualProber, question: Question, *, least: int = 30
     """
     target = question.slo.attainment
     open_levels: list[int] = []
+    intervals: list[Interval] = []
 
     def passes(users: int) -> bool:
         def decided(met: NDArray[np.bool_]) -> bool:
@@ -94,13 +107,14 @@ def wilson_goodput(prober: VirtualProber, question: Question, *, least: int = 30
             return len(met) >= least and (low >= target or high < target)
 
         met = _first_met(prober, question.slo, users, _WARM_UP + most, lambda met: decided(met[_WARM_UP:]))[_WARM_UP:]
+        intervals.append(Interval(users, *wilson(int(met.sum()), len(met))))
         if not decided(met):
             open_levels.append(users)
         return float(met.mean()) >= target
 
     users = _double_and_bisect(passes, question.max_users)
     notes = tuple(f"{level} users: unresolved, decided by its share" for level in open_levels)
-    return Answer(users, users, users, decided=True, has_interval=False, notes=notes)
+    return Answer(users, intervals=tuple(intervals), notes=notes)
 
 
 def isotonic_bootstrap(
@@ -125,7 +139,7 @@ def isotonic_bootstrap(
     drawn = rng.binomial(requests, values, (resamples, len(levels))) / requests
     crossings = np.array([_crossing(levels, row, question.slo.attainment) for row in drawn])
     low, high = np.quantile(crossings, [0.025, 0.975])
-    return Answer(_crossing(levels, values, question.slo.attainment), int(low), math.ceil(high), decided=True)
+    return Answer(_crossing(levels, values, question.slo.attainment), bracket=(int(low), math.ceil(high)))
 
 
 RULES: dict[str, Rule] = {

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from deployctl.simulator.longrun import Attainment, Level
 from deployctl.simulator.scenario import Scenario
@@ -13,6 +15,8 @@ from deployctl.simulator.scenario import Scenario
 MODEL_VERSION = 1  # of the model and of the rules here: part of the cache's key
 MIN_REQUESTS = 200_000
 MAX_REQUESTS = 5_000_000
+_LEVEL_REQUESTS = (100_000, 1_000_000)
+_LEVEL_ERROR = 0.002
 _SURE = 3.0  # standard errors between a level that decides and the target
 _QUICK = 40_000  # requests of a first look at a level, at most
 
@@ -46,7 +50,7 @@ def find_truth(
         return known
     truth = _Finder(scenario, max_users, seed).find()
     if path is not None:
-        _write(path, truth)
+        _write(path, {"name": scenario.name, **asdict(truth)})
     return truth
 
 
@@ -110,6 +114,30 @@ class _Finder:
             run.add()
 
 
+def find_levels(
+    scenario: Scenario, users: Iterable[int], *, cache: Path | None = None, seed: int = 20_250_101
+) -> dict[int, Level]:
+    """Return the long-run attainment at each of ``users``; from ``cache`` (a folder) where known, else kept there.
+
+    Each has at least 100,000 requests, and more until its standard error is at most 0.002, at most 1 million.
+    """
+    path = None if cache is None else cache / f"{scenario.digest[:32]}-v{MODEL_VERSION}-levels.json"
+    known = {level.users: level for level in _read_levels(path)} if path is not None else {}
+    calm = scenario.model_copy(update={"server": scenario.server.undisturbed})
+    wanted = set(users)
+    for count in sorted(wanted - set(known)):
+        run = Attainment(calm, count, seed)
+        run.add()
+        while (level := run.level).requests < _LEVEL_REQUESTS[0] or (
+            level.error > _LEVEL_ERROR and level.requests < _LEVEL_REQUESTS[1]
+        ):
+            run.add()
+        known[count] = level
+    if path is not None and wanted:
+        _write(path, {"name": scenario.name, "levels": [asdict(known[count]) for count in sorted(known)]})
+    return {count: known[count] for count in wanted}
+
+
 def truth_folder(scenarios: Path) -> Path:
     """Return where the truths of a folder of scenarios are kept: its own ``truth/`` if there is one, else the cache."""
     from platformdirs import user_cache_path
@@ -126,8 +154,17 @@ def _read(path: Path) -> Truth | None:
         return None  # never seen, or a file that something else broke: it is computed again
 
 
-def _write(path: Path, truth: Truth) -> None:
+def _read_levels(path: Path) -> list[Level]:
+    try:
+        return [Level(**level) for level in json.loads(path.read_text(encoding="utf-8"))["levels"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        json.dump(asdict(truth), file)
+        json.dump(document, file, indent=1)
+        file.write("\n")
+    Path(file.name).chmod(0o644)
     Path(file.name).replace(path)
