@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from deployctl.load.child.bind import bind
-from deployctl.load.child.user import OllamaUser
+from deployctl.load.child.user import LoadUser
 
 
-class ChatUser(OllamaUser):
+class ChatUser(LoadUser):
     """A person who asks, reads and thinks."""
 
 

@@ -76,7 +76,12 @@ def make_workload() -> Callable[..., Workload]:
 def driving(fake: str, tmp_path: Path) -> Callable[..., LocustDriver]:
     """Make a driver against the fake server; ``model`` is what the server shall do."""
 
-    def make(model: str = "plain", *, url: str = fake, seed: int = 1, **changes: Any) -> LocustDriver:
-        return LocustDriver(url, model, workload(**changes), out_dir=tmp_path / "load", seed=seed, nonce="test")
+    def make(
+        model: str = "plain", *, url: str = fake, seed: int = 1, protocol: str = "ollama", **changes: Any
+    ) -> LocustDriver:
+        out_dir = tmp_path / "load"
+        return LocustDriver(
+            url, model, workload(**changes), out_dir=out_dir, seed=seed, nonce="test", protocol=protocol
+        )
 
     return make

@@ -57,7 +57,8 @@ class Handler(socketserver.BaseRequestHandler):
                         length = int(value)
                 body = json.loads(reader.read(length)) if length else {}
                 name, *arguments = body.get("model", path.decode().strip("/").replace("/", "_")).split(":")
-                self.tokens = body.get("options", {}).get("num_predict", 5)
+                self.asked = body
+                self.tokens = body.get("options", {}).get("num_predict", body.get("max_tokens", 5))
                 try:
                     if getattr(self, name.replace("-", "_"))(*arguments) is False:
                         return
@@ -196,6 +197,35 @@ class Handler(socketserver.BaseRequestHandler):
         """Answer, then close the idle connection, as a proxy with a short keep-alive does."""
         self.plain()
         return False
+
+    def openai(self, usage="usage"):
+        """Chat completions: thinking, then text, a finish reason, usage, all as server-sent events."""
+        self.stream()
+        for delta in [{"role": "assistant", "content": ""}, {"reasoning_content": "hm"}]:
+            self.event(choices=[{"index": 0, "delta": delta, "finish_reason": None}])
+            time.sleep(0.03)
+        for _ in range(self.tokens - 1):
+            self.event(choices=[{"index": 0, "delta": {"content": "data: añ"}, "finish_reason": None}])
+        self.event(choices=[{"index": 0, "delta": {}, "finish_reason": "length"}])
+        if usage == "usage" and self.asked.get("stream_options", {}).get("include_usage"):
+            time.sleep(0.02)
+            self.event(choices=[], usage={"prompt_tokens": 33, "completion_tokens": self.tokens})
+        self.send(chunk(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+
+    def openai_error(self):
+        self.stream()
+        self.event(choices=[{"index": 0, "delta": {"content": "one"}, "finish_reason": None}])
+        self.event(error={"message": "out of memory", "code": 500})
+        self.send(b"0\r\n\r\n")
+
+    def event(self, **fields):
+        self.send(chunk(b"data: " + json.dumps(fields, ensure_ascii=False).encode() + b"\n\n"))
+
+    def parrot(self):
+        """Answer with what was asked, so that a test sees the request: the messages as JSON in the answer's text."""
+        self.stream()
+        self.send(chunk(frame(json.dumps(self.asked["messages"]))))
+        self.end(self.tokens)
 
     stall_until = 0.0
 

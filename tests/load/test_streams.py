@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployctl.load.samples import Failure
-from deployctl.load.streams import BadStream, NdjsonStream
+from deployctl.load.streams import BadStream, NdjsonStream, SseStream
 
 FINAL = {"done": True, "done_reason": "stop", "eval_count": 3, "prompt_eval_count": 9, "eval_duration": 1_500_000_000}
 
@@ -104,3 +104,61 @@ def test_an_error_line_is_found_after_the_first_tokens():
     stream.feed(lines(content("x")), 1.0)
     with pytest.raises(BadStream, match="gone"):
         stream.feed(lines(content("y"), {"error": "gone"}, content("z")), 2.0)
+
+
+def events(*items):
+    lines = [b"data: " + (item.encode() if isinstance(item, str) else json.dumps(item).encode()) for item in items]
+    return b"\n\n".join(lines) + b"\n\n"
+
+
+def delta(reason=None, **fields):
+    return {"choices": [{"index": 0, "delta": fields, "finish_reason": reason}]}
+
+
+COMPLETION = events(
+    delta(role="assistant", content=""),
+    delta(content="Hola, 'data: {' is text"),
+    delta(content=" y más"),
+    delta("length"),
+    {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 31}},
+    "[DONE]",
+)
+
+
+@given(st.lists(st.integers(0, 900)))
+def test_server_sent_events_are_the_same_however_the_segments_fall(positions):
+    edges = [0, *sorted(position % len(COMPLETION) for position in positions), len(COMPLETION)]
+    stream = SseStream(keep=True)
+    for moment, (a, b) in enumerate(itertools.pairwise(edges)):
+        if b > a:
+            stream.feed(COMPLETION[a:b], float(moment))
+    final = stream.finish(99.0)
+    assert final is not None
+    assert (final.prompt_tokens, final.output_tokens, final.done_reason) == (9, 31, "length")
+    assert stream.chunks == 5
+    assert stream.text() == "Hola, 'data: {' is text y más"
+
+
+def test_reasoning_is_a_token_but_not_a_visible_one():
+    stream = SseStream()
+    for moment, item in enumerate([delta(content=""), delta(reasoning_content="hm"), delta(content="x")]):
+        stream.feed(events(item), float(moment))
+    assert (stream.first_token_s, stream.first_visible_s) == (1.0, 2.0)
+
+
+def test_events_without_a_finish_reason_are_truncated():
+    stream = SseStream()
+    stream.feed(events(delta(content="x")), 1.0)
+    assert stream.finish(2.0) is None
+
+
+def test_an_error_event_has_its_message():
+    with pytest.raises(BadStream, match="^no memory$") as caught:
+        SseStream().feed(events({"error": {"message": "no memory", "code": 500}}), 1.0)
+    assert caught.value.failure == Failure.STREAM
+
+
+def test_llama_servers_timings_are_the_durations():
+    stream = SseStream()
+    stream.feed(events(delta("stop") | {"timings": {"prompt_ms": 120.0, "predicted_ms": 2500.0}}), 1.0)
+    assert (stream.final().prompt_eval_s, stream.final().eval_s) == pytest.approx((0.12, 2.5))

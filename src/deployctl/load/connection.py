@@ -43,11 +43,11 @@ class Address:
         """The Host header's value."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def request(self, path: str, body: bytes) -> bytes:
+    def request(self, path: str, body: bytes, accept: str = "application/x-ndjson") -> bytes:
         """Return the whole POST request for a JSON body."""
         head = (
             f"POST {self.base}{path} HTTP/1.1\r\nHost: {self.authority}\r\nContent-Type: application/json\r\n"
-            f"Accept: application/x-ndjson\r\nAccept-Encoding: identity\r\nUser-Agent: deployctl\r\n"
+            f"Accept: {accept}\r\nAccept-Encoding: identity\r\nUser-Agent: deployctl\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         return head.encode("latin-1") + body

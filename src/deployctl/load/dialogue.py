@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
+from deployctl.load.api import api_of
 from deployctl.load.prompts import PREFIX_TOKENS, TEMPLATE_TOKENS, PromptBank, unique_prefix
 from deployctl.load.script import Draw
 from deployctl.load.spec import LoadSpec
 
-PATHS = {"chat": "/api/chat", "generate": "/api/generate"}
 _SYSTEM_TOKENS = 150
 
 
@@ -21,7 +20,7 @@ class Texts:
         languages = ("en", "es") if workload.language == "mixed" else (workload.language,)
         self.banks = [PromptBank.read(spec.prompts, language, spec.tokens_per_word) for language in languages]
         self.spec = spec
-        self.path = PATHS[workload.api]
+        self.api = api_of(spec)
         self.system = self.banks[0].text(_SYSTEM_TOKENS, 0) if workload.warm else ""
 
     def user_text(self, draw: Draw, user: int, seq: int) -> str:
@@ -43,7 +42,7 @@ class Dialogue:
         self._texts = texts
         self._messages: list[dict[str, str]] = []
         self.turn = 0
-        self.turns = 1
+        self.turns = 0
 
     def begin(self, turns: int) -> None:
         """Start a new conversation of ``turns`` turns."""
@@ -61,24 +60,12 @@ class Dialogue:
         """Whether the next turn sends this turn's answer back."""
         return self.turn + 1 < self.turns
 
-    def body(self, draw: Draw, user: int, seq: int) -> bytes:
-        """Return the JSON body of the next turn's request."""
-        spec = self._texts.spec
-        self._messages.append({"role": "user", "content": self._texts.user_text(draw, user, seq)})
-        request: dict[str, Any] = {"model": spec.model}
-        if spec.workload.api == "chat":
-            request["messages"] = self._messages
-        else:
-            request["prompt"] = "\n\n".join(message["content"] for message in self._messages)
-        request["stream"] = True
-        request["think"] = spec.workload.think
-        request["options"] = {
-            **spec.options,
-            "num_predict": draw.output_tokens,
-            "seed": draw.seed,
-            "temperature": spec.temperature,
-        }
-        return json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode()
+    def body(self, draw: Draw, user: int, seq: int, text: str | None = None) -> bytes:
+        """Return the JSON body of the next turn's request; ``text`` replaces the drawn prompt (a replayed one)."""
+        content = self._texts.user_text(draw, user, seq) if text is None else text
+        self._messages.append({"role": "user", "content": content})
+        body = self._texts.api.body(self._texts.spec, self._messages, draw)
+        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
     def answered(self, answer: str | None) -> None:
         """Close the turn with the model's answer; None (a failure) ends the conversation."""

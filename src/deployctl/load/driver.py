@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
+from deployctl.load.arrivals import Process
 from deployctl.load.samples import Sample
 from deployctl.load.spec import SPEC_VARIABLE, LoadSpec
 from deployctl.load.wire import Health, Level, Open, decode_report, encode
@@ -52,9 +53,10 @@ class Batch:
 class LocustDriver:
     """A running Locust, as a context manager.
 
-    ``seed`` decides lengths, think times and sampling; ``options`` go into every request unchanged. Raw samples are in
-    ``out_dir`` (`sample_files`), whatever else the process prints in ``out_dir/locust.log``. When this process dies,
-    the load process sees the end of its stdin and ends at once; Ctrl-C at the terminal reaches only this process.
+    ``seed`` decides lengths, think times and sampling; ``options`` go into every request unchanged. ``protocol``
+    "openai" measures a server of chat completions (vLLM, llama-server, a gateway) by the same recorder. Raw samples
+    are in ``out_dir`` (`sample_files`), whatever else the process prints in ``out_dir/locust.log``. When this process
+    dies, the load process sees the end of its stdin and ends at once; Ctrl-C at the terminal reaches only this one.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class LocustDriver:
         temperature: float = 0.8,
         tokens_per_word: float | None = None,
         locustfile: str = "chat.py",
+        protocol: Literal["ollama", "openai"] = "ollama",
     ) -> None:
         self.out_dir = out_dir
         self.workload = workload
@@ -84,6 +87,7 @@ class LocustDriver:
         self._temperature = temperature
         self._tokens_per_word = tokens_per_word
         self._locustfile = locustfile
+        self._protocol: Literal["ollama", "openai"] = protocol
         self._process: subprocess.Popen[bytes] | None = None
         self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._open: dict[int, Open] = {}
@@ -139,6 +143,7 @@ class LocustDriver:
             temperature=self._temperature,
             options=self._options,
             tokens_per_word=self._tokens_per_word,
+            protocol=self._protocol,
         )
         spec_file = self.out_dir / "load.json"
         spec.write(spec_file)
@@ -165,6 +170,17 @@ class LocustDriver:
         """
         self._send({"cmd": "users", "n": users, "think": think})
 
+    def set_rate(self, per_s: float, process: Process = "poisson") -> None:
+        """Ask for an open loop instead of users: ``per_s`` requests per second arrive, whatever is still open.
+
+        Each arrival is a user of its own with one request. `set_users` ends it: set_users(0) lets the open ones end.
+        """
+        self._send({"cmd": "rate", "per_s": per_s, "process": process})
+
+    def replay(self, log: Path, speed: float = 1.0) -> None:
+        """Ask for the arrivals of a JSON Lines log (see `load.arrivals.read_replay`), ``speed`` times as fast."""
+        self._send({"cmd": "replay", "path": str(log.resolve()), "speed": speed})
+
     def cut(self) -> None:
         """End every open request now; they are recorded as cancelled, which is neither a hit nor a miss."""
         self._send({"cmd": "cut"})
@@ -186,7 +202,7 @@ class LocustDriver:
                 break
             timeout_s = 0.0
             if event["event"] == "level":
-                level = Level(event["users"], event["began"], event["t"])
+                level = Level(event["users"], event["began"], event["t"], event["rate"])
             elif event["event"] == "batch":
                 report = decode_report(event)
                 self._as_of_s = report.t_s

@@ -7,7 +7,7 @@ import math
 
 from deployctl.load.http1 import BadHttp, ResponseReader
 from deployctl.load.samples import NAN, Failure
-from deployctl.load.streams import BadStream, Final, NdjsonStream
+from deployctl.load.streams import BadStream, Final, LineStream
 
 _MESSAGE_LIMIT = 300
 _ERROR_BODY_LIMIT = 8192
@@ -35,7 +35,7 @@ class Exchange:
         "stream",
     )
 
-    def __init__(self, stream: NdjsonStream) -> None:
+    def __init__(self, stream: LineStream) -> None:
         self.stream = stream
         self.first_byte_s = NAN
         self.end_s = NAN

@@ -10,6 +10,7 @@ import numpy as np
 
 from deployctl.capacity.probe import Look, ProbeRun, Requests
 from deployctl.errors import MeasurementError
+from deployctl.load.arrivals import Process
 from deployctl.load.clientside import ClientLimits, ClientState, client_bound, measure
 from deployctl.load.driver import Batch, LocustDriver
 from deployctl.load.samples import Sample
@@ -52,6 +53,7 @@ class _Ledger:
     """What one probe has seen so far."""
 
     users: int
+    closed: bool
     begin_s: float
     samples: list[Sample]
     health: list[Health]
@@ -78,7 +80,8 @@ class _Ledger:
 
     def client(self) -> ClientState:
         window = (self.begin_s, self.last.as_of_s)
-        return measure(self.users, window, self.samples, self.last.open_requests, self.next_starts, self.health)
+        users = self.users if self.closed else 0  # Little's law for users holds in the closed loop
+        return measure(users, window, self.samples, self.last.open_requests, self.next_starts, self.health)
 
 
 class LoadProber:
@@ -88,6 +91,8 @@ class LoadProber:
     wait for open requests after a probe (default: the workload's timeout and two seconds); what is then still open is
     cut, recorded as cancelled, and counted neither as a hit nor as a miss. ``idle`` may say whether the server has
     become idle; it is asked after such a cut only, because a server goes on with requests whose client has left.
+
+    With ``arrivals_per_s`` the loop is open: a level of n is an arrival rate of n times that, by ``process``.
     """
 
     def __init__(
@@ -98,6 +103,8 @@ class LoadProber:
         limits: ClientLimits | None = None,
         drain_patience_s: float | None = None,
         idle: Callable[[], bool] | None = None,
+        arrivals_per_s: float | None = None,
+        process: Process = "poisson",
     ) -> None:
         self.driver = driver
         self.limits = limits or ClientLimits()
@@ -105,6 +112,8 @@ class LoadProber:
         self._gates = gates
         self._patience = drain_patience_s or driver.workload.timeout_s + 2
         self._idle = idle
+        self._rate = arrivals_per_s
+        self._process: Process = process
 
     def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
         """Run one probe of at most ``max_seconds`` from the level's start, plus the drain."""
@@ -123,14 +132,17 @@ class LoadProber:
 
     def _reach(self, users: int) -> _Ledger:
         """Ask for the level and wait until it holds."""
-        self.driver.set_users(users)
+        if self._rate is None:
+            self.driver.set_users(users)
+        else:
+            self.driver.set_rate(users * self._rate, self._process)
         deadline = monotonic() + _LEVEL_TIMEOUT_S + self._patience
         early: list[Batch] = []
         while monotonic() < deadline and self.driver.alive:
             batch = self.driver.poll(0.1)
             early.append(batch)
-            if batch.level is not None and batch.level.users == users:
-                ledger = _Ledger(users, batch.level.began_s, [], [], {}, batch)
+            if batch.level is not None and (batch.level.users or batch.level.rate_per_s):
+                ledger = _Ledger(users, self._rate is None, batch.level.began_s, [], [], {}, batch)
                 for seen in early:
                     ledger.add(seen)
                 return ledger

@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from deployctl.catalog.workloads import Workload
 
@@ -34,6 +34,7 @@ class LoadSpec:
     temperature: float = 0.8
     options: dict[str, Any] = field(default_factory=dict)
     tokens_per_word: float | None = None
+    protocol: Literal["ollama", "openai"] = "ollama"
 
     def write(self, path: Path) -> None:
         """Write the spec as JSON."""

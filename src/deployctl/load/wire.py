@@ -2,12 +2,14 @@
 
 Parent to child, on stdin (its end makes the child quit at once):
     {"cmd": "users", "n": 4, "think": true}   hold this many users; ``think: false`` leaves out think times
+    {"cmd": "rate", "per_s", "process"}       instead of users: arrivals, "constant" or "poisson"
+    {"cmd": "replay", "path", "speed"}        instead of users: the arrivals of a log
     {"cmd": "cut"}                            end every open request now; they are recorded as cancelled
     {"cmd": "stop"}                           cut, write what is left, quit
 
 Child to parent, on stdout:
     {"event": "ready", "t"}
-    {"event": "level", "t", "began", "users"} the asked number of users is running (0: and nothing is open any more)
+    {"event": "level", "t", "began", "users", "rate"}  the level is reached (0 and 0: and nothing is open any more)
     {"event": "batch", "t", ...}              see Batch
     {"event": "bye", "t"}                     everything is written
 """
@@ -49,11 +51,12 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A number of users that has been reached: when the first of them began, when all of them were there."""
+    """A number of users (or a rate of arrivals) that is now held: when the first began, when all of them were there."""
 
     users: int
     began_s: float
     reached_s: float
+    rate_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

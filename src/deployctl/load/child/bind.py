@@ -13,17 +13,18 @@ from typing import Any
 
 from locust import events
 
+from deployctl.load.child.ask import Session
 from deployctl.load.child.control import Channel, Control
 from deployctl.load.child.health import Watch
 from deployctl.load.child.recorder import Recorder
-from deployctl.load.child.user import OllamaUser, Session
+from deployctl.load.child.user import LoadUser
 from deployctl.load.exchange import Exchange
 from deployctl.load.samples import Sample
 from deployctl.load.spec import SPEC_VARIABLE, LoadSpec
 from deployctl.load.store import SampleWriter
 
 
-def bind(user_class: type[OllamaUser], *, workload: str, folder: Path) -> None:
+def bind(user_class: type[LoadUser], *, workload: str, folder: Path) -> None:
     """Make ``user_class`` ready to run from a locustfile in ``folder``; ``workload`` is its default by hand."""
     spec_file = os.environ.get(SPEC_VARIABLE)
     if spec_file:
@@ -44,7 +45,7 @@ def _on(hook: Any, listener: Callable[..., None]) -> None:
     hook.add_listener(listener)
 
 
-def _driven(user_class: type[OllamaUser], spec_file: Path, environment: Any) -> None:
+def _driven(user_class: type[LoadUser], spec_file: Path, environment: Any) -> None:
     spec = LoadSpec.read(spec_file)
     writer = SampleWriter(spec.samples, monotonic()) if spec.samples else None
     if writer is not None:
@@ -53,7 +54,7 @@ def _driven(user_class: type[OllamaUser], spec_file: Path, environment: Any) -> 
     Control(environment, user_class.session, Channel(), Watch()).start()
 
 
-def _by_hand(user_class: type[OllamaUser], environment: Any, folder: Path) -> None:
+def _by_hand(user_class: type[LoadUser], environment: Any, folder: Path) -> None:
     from deployctl.catalog.load import load_catalog
     from deployctl.resources import Project
 
@@ -68,7 +69,7 @@ def _by_hand(user_class: type[OllamaUser], environment: Any, folder: Path) -> No
         nonce=secrets.token_hex(8),
     )
     user_class.session = Session(spec, _Discarding())
-    path = user_class.session.texts.path
+    path = user_class.session.api.path
 
     def show(sample: Sample) -> None:
         if not sample.counts:

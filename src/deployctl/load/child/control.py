@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -16,12 +17,16 @@ from gevent.event import Event
 from gevent.lock import BoundedSemaphore
 from gevent.os import make_nonblocking, nb_read, nb_write
 
+from deployctl.load.arrivals import Arrival, arrivals, offsets, read_replay
+from deployctl.load.child.ask import Session
 from deployctl.load.child.health import Watch
+from deployctl.load.child.openloop import OpenLoop
 from deployctl.load.child.recorder import Recorder
-from deployctl.load.child.user import Session
+from deployctl.load.script import draws, generator
 from deployctl.load.store import finalise
 from deployctl.load.wire import Health, encode, encode_report
 
+_ARRIVALS_KEY = 2**32
 _REPORT_S = 0.25
 _HEALTH_EVERY = 2
 _CUT_WAIT_S = 2.0
@@ -74,6 +79,7 @@ class Control:
         self._watch = watch
         self._holding: Any = None
         self._draining = False
+        self._open_loop = OpenLoop(session)
         self._reporting = BoundedSemaphore()
         self._threads = gevent.get_hub().threadpool
         sys.setswitchinterval(_SWITCH_S)
@@ -91,7 +97,9 @@ class Control:
     def _listen(self) -> NoReturn:
         make_nonblocking(0)
         commands: dict[str, Callable[[dict[str, Any]], None]] = {
-            "users": self._users,
+            "users": self._level,
+            "rate": self._level,
+            "replay": self._level,
             "cut": lambda _: self._cut(),
             "stop": lambda _: self._stop(),
         }
@@ -132,25 +140,40 @@ class Control:
             if self._recorder.write_due:
                 self._threads.apply(self._recorder.write)
 
-    def _users(self, command: dict[str, Any]) -> None:
+    def _level(self, command: dict[str, Any]) -> None:
         if self._holding is not None:
             self._holding.kill()
-        self._holding = _spawn(self._hold, int(command["n"]), bool(command.get("think", True)))
+        self._holding = _spawn(self._hold, command)
 
-    def _hold(self, users: int, think: bool) -> None:
+    def _hold(self, command: dict[str, Any]) -> None:
         runner = self._environment.runner
-        if users < runner.user_count or self._draining:
+        users = int(command.get("n", 0))
+        arriving = command["cmd"] != "users"
+        if users < runner.user_count or arriving or self._draining or self._open_loop.running:
             # Fewer users: all finish their open request and leave, then the new ones come. So every level starts alike.
             self._draining = True
+            self._open_loop.stop()
             self._ramp(0)
             self._draining = False
             gc.collect()
-        self._session.think = think
+        self._session.think = bool(command.get("think", True))
         began = monotonic()
-        if users:
+        if arriving:
+            began = self._open_loop.start(self._arrivals(command))
+        elif users:
             self._ramp(users)
         self._tell()
-        self._channel.send(encode({"event": "level", "t": monotonic(), "began": began, "users": users}))
+        level = {"event": "level", "t": monotonic(), "began": began, "users": users}
+        self._channel.send(encode(level | {"rate": command.get("per_s", 0.0)}))
+
+    def _arrivals(self, command: dict[str, Any]) -> Iterator[Arrival]:
+        spec = self._session.spec
+        # A stream of random numbers that no user has, and another one for each level.
+        rng = generator(spec.seed, _ARRIVALS_KEY + next(self._session.numbers))
+        drawn = draws(spec.workload, rng)
+        if command["cmd"] == "replay":
+            return read_replay(Path(command["path"]), drawn, command["speed"])
+        return arrivals(offsets(command["process"], command["per_s"], rng), drawn)
 
     def _ramp(self, users: int) -> None:
         runner = self._environment.runner
