@@ -216,7 +216,9 @@ async def _feed(process: asyncssh.SSHServerProcess[bytes], stdin: asyncio.Stream
     finally:
         stdin.close()
     with contextlib.suppress(asyncssh.Error, OSError):
-        await process.channel.wait_closed()  # keep listening for nothing: the exit is reported elsewhere
+        await process.channel.wait_closed()
+    # Cancelled when the command ends, so here the client went first: a silent command has to learn of it too.
+    _signal_group(pid, signal.SIGHUP)
 
 
 async def _type(process: asyncssh.SSHServerProcess[bytes], master: int, pid: int) -> None:
