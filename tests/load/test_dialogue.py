@@ -108,7 +108,7 @@ def test_a_users_requests_depend_on_the_seed_and_on_the_user_alone(make_workload
 
 
 def test_first_think_times_are_the_rest_of_one_that_has_begun(make_workload):
-    """Renewal theory: the residual life has the mean E[Z^2] / (2 E[Z]): Z/2 for a constant Z, Z for an exponential one."""
+    """Renewal theory: a residual life has the mean E[Z^2] / (2 E[Z]): Z/2 for a constant Z, Z for an exponential."""
     constant = make_workload(think_s=4)
     found = [first_think_s(constant, generator(1, user)) for user in range(3000)]
     assert np.mean(found) == pytest.approx(2.0, rel=0.05)

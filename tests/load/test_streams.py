@@ -153,7 +153,7 @@ def test_events_without_a_finish_reason_are_truncated():
 
 
 def test_an_error_event_has_its_message():
-    with pytest.raises(BadStream, match="^no memory$") as caught:
+    with pytest.raises(BadStream, match=r"^no memory$") as caught:
         SseStream().feed(events({"error": {"message": "no memory", "code": 500}}), 1.0)
     assert caught.value.failure == Failure.STREAM
 
