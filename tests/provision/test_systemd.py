@@ -7,7 +7,8 @@ import re
 import pytest
 from nspawn.host import running_host
 
-from deployctl.errors import ProvisionError
+from deployctl.errors import HostUnreachable, ProvisionError
+from deployctl.events import StepProgress, discard
 from deployctl.provision.deploy import ModelFiles, provision
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project, shipped_root
@@ -26,17 +27,16 @@ class Host:
         self.lab, self.folder, self.archive = lab, folder, archive
         self.target = lab.target(folder / "known_hosts")
         self.log = folder / "log"
-        self.events = []
 
-    def provision(self, *, password=PASSWORD, dry_run=False, slots=3):
+    def provision(self, *, password=PASSWORD, dry_run=False, slots=3, model=MODEL, emit=discard):
         return provision(
             self.target,
             Settings(slots=slots, context=1024, threads=2),
             Source("ollama", "0.99.0", self.archive),
-            MODEL,
+            model,
             project=Project(shipped_root()),
             log=self.log,
-            emit=self.events.append,
+            emit=emit,
             dry_run=dry_run,
             become_password=password,
         )
@@ -154,6 +154,19 @@ def test_an_installation_by_the_official_script_is_adopted(host):
     assert "Make the model available" not in changed(play)
     assert host.environment()["OLLAMA_NUM_PARALLEL"] == "2"
     assert "Written by deployctl" in host.lab.run("cat /etc/systemd/system/ollama.service").stdout
+
+
+def test_a_pull_ends_on_the_host_when_ssh_is_cut_although_sudo_stands_in_between(host, wait_for):
+    def cut(event):
+        if isinstance(event, StepProgress) and event.unit == "bytes":
+            host.lab.stop_sshd()
+
+    try:
+        with pytest.raises(HostUnreachable):
+            host.provision(slots=2, model=ModelFiles("slow:1b"), emit=cut)
+        wait_for(lambda: "the client has gone" in host.lab.run("journalctl --unit ollama --output cat").stdout)
+    finally:
+        host.lab.start_sshd()
 
 
 def test_a_program_that_lost_its_mode_is_installed_again(host):
