@@ -169,7 +169,7 @@ def test_workers_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "if __name__ == '__main__':\n"
         "    list(spread(work, [1, 2], 2))\n"
     )
-    with subprocess.Popen([sys.executable, str(script)], cwd=tmp_path) as parent:
+    with subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, stderr=subprocess.DEVNULL) as parent:
         deadline = time.monotonic() + 60
         while len(pids := [file for file in tmp_path.glob("*.pid") if file.read_text()]) < 2:
             assert time.monotonic() < deadline

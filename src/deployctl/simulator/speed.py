@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from deployctl.simulator.scenario import Server, SpeedNoise
 
-_BLOCK = 1024  # whole seconds by which the tables grow
+_BLOCK = 4096  # whole seconds by which the tables grow
+_SOON = 64
 Floats = NDArray[np.float64]
 
 
@@ -36,6 +37,8 @@ class SpeedClock:
         ).astype(np.float64)
         self._each_second = self._noise is not None or server.drift_per_hour != 0
         self.constant = not self._each_second and not self._cuts.size  # the speed is 1 for ever: seconds are work
+        self._whole = self._each_second and not self._cuts.size  # stretch i is second i
+        self._last = 0  # where to_seconds found its answer: it is mostly asked for what comes soon after
         self._times = array("d", [0.0])
         self._work = array("d", [0.0])
         self._speeds = array("d")  # of the stretch that begins at the same index
@@ -47,7 +50,7 @@ class SpeedClock:
             return seconds
         while seconds >= self._times[-1]:
             self._grow()
-        index = bisect_right(self._times, seconds) - 1
+        index = int(seconds) if self._whole else bisect_right(self._times, seconds) - 1
         return self._work[index] + (seconds - self._times[index]) * self._speeds[index]
 
     def to_seconds(self, work: float) -> float:
@@ -56,9 +59,14 @@ class SpeedClock:
             return work
         while work > self._work[-1]:
             self._grow()
-        index = bisect_left(self._work, work)
-        if index == 0:
-            return 0.0
+        low, high = self._last, min(self._last + _SOON, len(self._work))
+        if self._work[low] < work <= self._work[high - 1]:
+            index = bisect_left(self._work, work, low, high)
+        else:
+            index = bisect_left(self._work, work)
+            if index == 0:
+                return 0.0
+        self._last = index - 1
         return self._times[index - 1] + (work - self._work[index - 1]) / self._speeds[index - 1]
 
     def to_seconds_array(self, work: Floats) -> Floats:
@@ -71,10 +79,13 @@ class SpeedClock:
             asked = work[finite]
             while float(asked.max()) > self._work[-1]:
                 self._grow()
-            table = np.array(self._work)
+            # Views, gone before the tables grow again: copies would cost more than the search in a long run.
+            table = np.frombuffer(self._work)
             index = np.maximum(np.searchsorted(table, asked, side="left"), 1) - 1
-            speeds = np.array(self._speeds)[index]
-            seconds[finite] = np.array(self._times)[index] + (asked - table[index]) / np.where(speeds > 0, speeds, 1.0)
+            speeds = np.frombuffer(self._speeds)[index]
+            seconds[finite] = np.frombuffer(self._times)[index] + (asked - table[index]) / np.where(
+                speeds > 0, speeds, 1.0
+            )
         return seconds
 
     def _grow(self) -> None:
@@ -118,18 +129,22 @@ class _Noise:
     def __init__(self, spec: SpeedNoise, rng: np.random.Generator) -> None:
         self._cv = spec.cv
         self._coefficient = math.exp(-1 / spec.tau_s)
+        # Powers of the coefficient as far as a double holds their inverse with ease (e^300).
+        self._powers = self._coefficient ** np.arange(max(1, min(_BLOCK, int(300 * spec.tau_s))))
         self._rng = rng
         self._state = float(rng.normal(0.0, spec.cv))  # the second before the first; stationary from the beginning
 
     def draw(self, count: int) -> Floats:
         """Return the factors of the next ``count`` seconds."""
-        coefficient = self._coefficient
-        steps = self._rng.normal(0.0, self._cv * math.sqrt(1 - coefficient**2), count)
-        state = self._state
-        states = steps.tolist()
-        for index, innovation in enumerate(states):
-            state = coefficient * state + innovation
-            states[index] = state
-        self._state = state
-        factors: Floats = np.exp(np.asarray(states) - self._cv**2 / 2)
+        steps = self._rng.normal(0.0, self._cv * math.sqrt(1 - self._coefficient**2), count)
+        states = np.empty(count)
+        for begin in range(0, count, len(self._powers)):
+            innovations = steps[begin : begin + len(self._powers)]
+            powers = self._powers[: len(innovations)]
+            # x[k] = a·x[k-1] + e[k], unrolled: x[k] = a^k·(a·x[-1] + sum of e[i]·a^-i up to k).
+            states[begin : begin + len(innovations)] = powers * (
+                self._coefficient * self._state + np.cumsum(innovations / powers)
+            )
+            self._state = float(states[begin + len(innovations) - 1])
+        factors: Floats = np.exp(states - self._cv**2 / 2)
         return factors
