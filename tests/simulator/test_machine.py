@@ -111,6 +111,13 @@ def test_chunks_hold_the_first_token_alone_and_then_as_many_as_coalesced(make_sc
     assert [at for _, at in chunks] == pytest.approx([0.1, 0.5, 0.9, 1.0])
 
 
+def test_whoever_looks_late_is_told_of_every_chunk_and_its_place(make_scenario: Make) -> None:
+    model = machine(make_scenario(coalesce=4))
+    arrive(model, 0, 10, 0.0)
+    late = [(event.first, event.tokens) for event in model.advance(100.0) if event.tokens]
+    assert late == [(0, 1), (1, 4), (5, 4), (9, 1)]
+
+
 def test_a_client_that_leaves_frees_its_slot_or_its_place_in_the_queue(make_scenario: Make) -> None:
     model = machine(make_scenario())
     running, other, waiting, last = (arrive(model, 0, 8, 0.0) for _ in range(4))

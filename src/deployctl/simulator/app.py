@@ -261,7 +261,7 @@ class App:
             assert isinstance(call, _Call)
             if event.tokens == 0 or call.reply is None or call.reply.closed or call.reply.done:
                 continue
-            if call.breaks_after is not None and call.sent >= call.breaks_after:
+            if call.breaks_after is not None and event.first + event.tokens >= call.breaks_after:
                 self._break(call)
                 broken.append(call)
                 continue
@@ -282,7 +282,7 @@ class App:
                 figures = payloads.counters(call, len(call.words))
                 call.reply.send_json(call.lines.final(call.reason, figures, text, thought))
             return
-        first = call.sent - event.tokens
+        first = event.first
         thinking = min(max(call.thinking_tokens - first, 0), event.tokens)
         out = ""
         if thinking:

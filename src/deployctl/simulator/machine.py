@@ -41,12 +41,16 @@ class Job:
 
 
 class Happening(NamedTuple):
-    """Something that happened to ``job`` at ``at_s``; ``tokens`` new ones with kind ``tokens`` and ``finished``."""
+    """Something that happened to ``job`` at ``at_s``: with kind ``tokens`` and ``finished``, ``tokens`` new ones.
+
+    ``first`` is the index of the first of them: whoever looks late finds ``job.sent`` further on already.
+    """
 
     kind: Kind
     job: Job
     at_s: float
     tokens: int = 0
+    first: int = 0
 
 
 class Machine:
@@ -137,12 +141,13 @@ class Machine:
         tokens = self._next_tokens(job)
         if job.sent == 0:
             job.first_s = self._now_s
+        first = job.sent
         job.sent += tokens
         if job.sent < job.output_tokens:
             self._schedule(job)
-            return [Happening("tokens", job, self._now_s, tokens)]
+            return [Happening("tokens", job, self._now_s, tokens, first)]
         job.ended_s, job.gone = self._now_s, True
-        return [Happening("finished", job, self._now_s, tokens), *self._release(job)]
+        return [Happening("finished", job, self._now_s, tokens, first), *self._release(job)]
 
     def _next_tokens(self, job: Job) -> int:
         return 1 if job.sent == 0 else min(self.server.coalesce, job.output_tokens - job.sent)
