@@ -91,6 +91,15 @@ def teardown(
     )
 
 
+def extra_environment(settings: Settings) -> dict[str, str]:
+    """What no setting covers: no look-ups on the makers' servers, and threads that do not spin while they wait.
+
+    llama.cpp's OpenMP threads spin by default; where a neighbour wants the cores, that costs most of the speed.
+    """
+    spin = {"GOMP_SPINCOUNT": "1000"} if settings.threads else {}
+    return {"OLLAMA_NO_CLOUD": "1", **spin}
+
+
 def variables(target: Target, settings: Settings, source: Source, model: ModelFiles) -> Mapping[str, Any]:
     """The roles' variables for a deployment. Pure; the names are documented in the roles' defaults."""
     archive = str(source.archive) if source.archive is not None else ""
@@ -111,6 +120,7 @@ def variables(target: Target, settings: Settings, source: Source, model: ModelFi
         "ollama_prompt_cache_mib": settings.prompt_cache_mib,
         "ollama_max_queue": settings.max_queue,
         "ollama_load_timeout": settings.load_timeout,
+        "ollama_extra_environment": extra_environment(settings),
         "model_name": model.reference,
         "model_gguf": str(model.gguf) if model.gguf is not None else "",
         "model_digest": model.digest or "",
