@@ -28,12 +28,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "down": ("deployctl.cli.down", "Remove what provisioning put on a host."),
     "plans": ("deployctl.cli.plans", "List the plans of the catalogue."),
     "models": ("deployctl.cli.models", "List the models of the catalogue."),
-    "advise": ("deployctl.cli.advise", "Say what fits a plan and what to expect, without touching a host."),
+    "advise": ("deployctl.cli.advise", "Say what fits a plan and what to expect; touch no host."),
     "host": ("deployctl.cli.host", "Look at a host (host check)."),
     "report": ("deployctl.cli.report", "Show or export the report of a run."),
     "runs": ("deployctl.cli.runs", "List the runs that are kept here."),
+    "simulate": ("deployctl.cli.simulate", "What if: play users on simulated hosts, in virtual time."),
+    "simulator": ("deployctl.cli.simulator", "A server of known capacity (simulator serve)."),
+    "bench-search": ("deployctl.cli.bench_search", "Hold the capacity search against known capacities."),
 }
-GROUPS = frozenset({"host"})
+GROUPS = frozenset({"host", "simulator"})
 GLOBAL_FLAGS = frozenset({"--json", "--dry-run", "-v", "--verbose"})
 GLOBAL_OPTIONS = frozenset({"--project", "--data-dir"})
 
