@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,6 +12,7 @@ from rich.table import Table
 from deployctl.cli.context import Globals
 from deployctl.cli.output import print_json, stdout_console
 from deployctl.errors import MeasurementError, NegativeAnswer
+from deployctl.jobs.recording import sizing_block
 from deployctl.jobs.reporting import REPORT, Outcome
 from deployctl.report import terminal
 
@@ -56,7 +56,7 @@ def show_provisioned(done: Provisioned, world: Globals, *, dry_run: bool) -> Non
                 "changed": done.play.changed,
                 "ok": done.play.ok,
                 "changes": [task.name for task in tasks],
-                "sizing": asdict(done.fit) if done.fit else None,
+                "sizing": sizing_block(done.fit) if done.fit else None,
                 "timings": done.timings,
             }
         )

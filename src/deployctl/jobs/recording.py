@@ -18,6 +18,7 @@ from deployctl.jobs.measure import Measured
 from deployctl.jobs.order import Order, Question
 from deployctl.jobs.reach import Reached
 from deployctl.records.schema import Record
+from deployctl.sizing.fit import Fit
 
 if TYPE_CHECKING:
     from deployctl.jobs.deploy import Served
@@ -68,6 +69,19 @@ def host_block(reached: Reached) -> dict[str, Any]:
     }
 
 
+def sizing_block(fit: Fit) -> dict[str, Any]:
+    """The fit, as predicted before the host was touched."""
+    return {
+        "bytes": fit.bytes.to_dict(),
+        "slots": fit.slots,
+        "context": fit.context,
+        "kv_type": fit.kv_type,
+        "gpu_layers": fit.gpu_layers,
+        "fits": fit.fits,
+        "reasons": list(fit.reasons),
+    }
+
+
 def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, Any]:
     """Model, deployment and sizing of a host that deployctl itself set up."""
     fit = served.fit
@@ -88,15 +102,7 @@ def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, A
             "gpu_share": served.loaded.gpu_share,
             "found": None if served.loaded.journal is None else asdict(served.loaded.journal),
         },
-        "sizing": {
-            "bytes": fit.bytes.to_dict(),
-            "slots": fit.slots,
-            "context": fit.context,
-            "kv_type": fit.kv_type,
-            "gpu_layers": fit.gpu_layers,
-            "fits": fit.fits,
-            "reasons": list(fit.reasons),
-        },
+        "sizing": sizing_block(fit),
     }
 
 
