@@ -52,7 +52,7 @@ def test_the_body_asks_for_the_drawn_length_without_thinking_and_without_what_re
     assert body["model"] == "m:1b"
     assert body["think"] is False
     assert body["stream"] is True
-    assert body["options"] == {"num_predict": 77, "seed": 99, "temperature": 0.8}
+    assert body["options"] == {"num_predict": 77, "seed": 99, "temperature": 0.3}
     assert [message["role"] for message in body["messages"]] == ["user"]
 
 

@@ -60,7 +60,10 @@ def test_every_request_of_a_level_has_the_asked_length_and_a_prompt_near_the_ask
             found += driver.poll(0.5).requests
     stored = [sample for sample in read_samples(driver.sample_files) if sample.counts]
     assert len(stored) >= 12
-    assert all(sample.ok for sample in stored)
-    assert all(sample.output_tokens == sample.asked_tokens for sample in stored)
+    assert [sample for sample in stored if not sample.ok] == []
+    for sample in stored:  # a model may end its answer before the asked length; then it says so
+        assert (sample.output_tokens == sample.asked_tokens) == (sample.done_reason == "length")
+        assert sample.output_tokens <= sample.asked_tokens
+    assert sum(sample.output_tokens == sample.asked_tokens for sample in stored) >= 0.8 * len(stored)
     relative = [sample.prompt_tokens / sample.asked_prompt_tokens for sample in stored]
     assert 0.8 < sum(relative) / len(relative) < 1.2

@@ -20,7 +20,7 @@ from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.load.arrivals import Process
 from deployctl.load.samples import Sample
-from deployctl.load.spec import SPEC_VARIABLE, LoadSpec
+from deployctl.load.spec import SPEC_VARIABLE, TEMPERATURE, LoadSpec
 from deployctl.load.wire import Health, Level, Open, decode_report, encode
 from deployctl.resources import Project, shipped_root
 
@@ -70,7 +70,7 @@ class LocustDriver:
         seed: int = 0,
         nonce: str | None = None,
         options: dict[str, Any] | None = None,
-        temperature: float = 0.8,
+        temperature: float = TEMPERATURE,
         tokens_per_word: float | None = None,
         locustfile: str = "chat.py",
         protocol: Literal["ollama", "openai"] = "ollama",

@@ -12,6 +12,10 @@ from deployctl.catalog.workloads import Workload
 
 SPEC_VARIABLE = "DEPLOYCTL_LOAD_SPEC"
 
+TEMPERATURE = 0.3
+"""Low, so that a model seldom ends its answer before the asked length, which no option of Ollama forbids: gemma3:270m
+ended 4 of 250 answers early at 0.8 and none at 0.3. It does not change the cost of a token."""
+
 
 @dataclass(frozen=True)
 class LoadSpec:
@@ -31,7 +35,7 @@ class LoadSpec:
     nonce: str = ""
     samples: Path | None = None
     first_user: int = 0
-    temperature: float = 0.8
+    temperature: float = TEMPERATURE
     options: dict[str, Any] = field(default_factory=dict)
     tokens_per_word: float | None = None
     protocol: Literal["ollama", "openai"] = "ollama"
