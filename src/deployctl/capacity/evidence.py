@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +25,11 @@ the second cycle is within noise of the long-run one, that of the first up to 0.
 LEAST_CYCLES = 10.0
 """Mean cycles to be watched before a level may pass: what clusters over a cycle or two cannot be seen sooner."""
 
+EXPLORED_CYCLES = 3.0
+"""First cycles at a level, which only guide the search: a level left within them has had no chance to pass."""
+
 _NEAR_SHARE = 0.15
+_TRUST = 4.0  # batches that the plain inflation is worth as a guess of what the control variate leaves
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,10 @@ class Series:
             max(self.doubt, other.doubt),
             min(self.least, other.least),
         )
+
+    def after(self, skipped: int) -> Series:
+        """All but the first ``skipped`` outcomes."""
+        return replace(self, missed=self.missed[skipped:], margin=self.margin[skipped:], twin=self.twin[skipped:])
 
 
 NOTHING = Series(np.zeros(0), np.zeros(0), 0.0, np.zeros(0))
@@ -85,24 +94,42 @@ class Evidence:
         return (1.0 - self.attainment) * self.effective_n if self.requests else 0.0
 
     @property
-    def gain(self) -> float:
-        """How many times fewer requests the control variate makes do (1 without one)."""
-        return max(1.0, self.effective_n * self.inflation / self.requests) if self.requests else 1.0
+    def committed(self) -> bool:
+        """Whether the level has been watched beyond the first, exploratory cycles."""
+        return self.cycles > EXPLORED_CYCLES
+
+    @property
+    def controlled(self) -> bool:
+        """Whether a control variate had anything to say here."""
+        return bool(self.series.twin.any())
+
+    @property
+    def left(self) -> float:
+        """Share of the misses' variance that a control variate leaves, with one more difference than were seen."""
+        series = self.series
+        return (float((series.missed - series.twin).var()) + 1.0 / self.requests) / (
+            float(series.missed.var()) + 1.0 / self.requests
+        )
+
+    @property
+    def left_inflation(self) -> float:
+        """Variance inflation of what it leaves."""
+        return _inflation_left(self, 1.0)
 
     def for_passing(self, target: float) -> float:
-        """Log evidence against "the attainment is below ``target``"; none before enough cycles were watched."""
-        if self.cycles < LEAST_CYCLES:
+        """Log evidence against "the attainment is below ``target``", from all but the exploratory cycles."""
+        if not self.committed:
             return 0.0
-        series = self.series
+        series = self.series.after(math.ceil(EXPLORED_CYCLES * self.users))
         missed = float(series.missed.sum()) / self.inflation
-        plain = log_e_above(self.requests / self.inflation - missed, missed, target)
-        if not series.twin.any():
+        plain = log_e_above(len(series.missed) / self.inflation - missed, missed, target)
+        if not self.controlled:
             return plain
         pieces = [plain]
         for share in _SHARES:
             values = 1.0 - series.missed + share * (series.twin - series.doubt)
             least = share * (series.least - series.doubt)
-            pieces.append(log_e_mean_above(values, target, least, _inflation_left(series, share, self)))
+            pieces.append(log_e_mean_above(values, target, least, _inflation_left(self, share)))
         return mix(np.array(pieces), _WEIGHTS)
 
     def for_failing(self, target: float) -> float:
@@ -112,18 +139,18 @@ class Evidence:
         series = self.series
         missed = float(series.missed.sum()) / self.inflation
         plain = log_e_below(self.requests / self.inflation - missed, missed, target)
-        if not series.twin.any():
+        if not self.controlled:
             return plain
         pieces = [plain]
         for share in _SHARES:
             values = series.missed - share * (series.twin + series.doubt)
             least = -share * (1.0 + series.least + series.doubt)
-            pieces.append(log_e_mean_above(values, 1.0 - target, least, _inflation_left(series, share, self)))
+            pieces.append(log_e_mean_above(values, 1.0 - target, least, _inflation_left(self, share)))
         return mix(np.array(pieces), _WEIGHTS)
 
 
 _SHARES = (0.5, 1.0)  # of the twin's deviation that is taken off; which of them helps, the data show
-_WEIGHTS = np.array([0.4, 0.2, 0.4])
+_WEIGHTS = np.array([0.3, 0.15, 0.55])
 
 
 def steady(look: Look, slo: Slo, control: Control | None = None) -> tuple[Series, float]:
@@ -143,12 +170,12 @@ def steady(look: Look, slo: Slo, control: Control | None = None) -> tuple[Series
     return Series(missed, kept.margin, lasted, deviations[kept.place], doubt, -mean), warm_until
 
 
-def weigh(series: Series, users: int, slots: int | None = None) -> Evidence:
-    """Put figures to the outcomes of one level."""
+def weigh(series: Series, users: int, expected_inflation: float | None = None) -> Evidence:
+    """Put figures to the outcomes of one level; ``expected_inflation`` is what to assume where they say too little."""
     count = len(series.missed)
     if count == 0:
         return Evidence(users, 0, float("nan"), 0.0, 0.0, 1.0, float("nan"), 0.0, 1.0, series)
-    spread = inflation(series, users, slots)
+    spread = inflation(series, users, expected_inflation or usual_inflation(users))
     effective = count / spread
     share = 1.0 - float(series.missed.mean())
     plain = Evidence(
@@ -162,14 +189,14 @@ def weigh(series: Series, users: int, slots: int | None = None) -> Evidence:
 def _controlled(plain: Evidence) -> tuple[float, float]:
     """Attainment and effective requests by the control variate, where it varies less than the plain mean."""
     series, best = plain.series, (plain.attainment, plain.effective_n)
-    if not series.twin.any():
+    if not plain.controlled:
         return best
     for share in _SHARES:
         left = series.missed - share * series.twin
         attainment = 1.0 - float(left.mean())
         if not 0.0 < attainment < 1.0:
             continue
-        independent = plain.requests / _inflation_left(series, share, plain)
+        independent = plain.requests / _inflation_left(plain, share)
         # One more discordant request than were seen: none seen is no proof that there are none.
         variance = (float(left.var()) + 1.0 / independent) / independent + (share * series.doubt) ** 2
         effective = attainment * (1.0 - attainment) / variance
@@ -178,8 +205,9 @@ def _controlled(plain: Evidence) -> tuple[float, float]:
     return best
 
 
-def _inflation_left(series: Series, share: float, plain: Evidence) -> float:
+def _inflation_left(plain: Evidence, share: float) -> float:
     """Variance inflation of what the control variate leaves; the plain one where host and twin hardly ever differ."""
+    series = plain.series
     size = max(2 * plain.users, 4)
     if len(series.missed) // size < 2:
         return plain.inflation
@@ -187,22 +215,22 @@ def _inflation_left(series: Series, share: float, plain: Evidence) -> float:
     differ = np.abs(series.missed - (series.twin - series.least)) > 0.5
     used = differ[len(differ) - found.batches * size :].reshape(found.batches, size)
     touched = min(int(used.any(axis=1).sum()), found.batches - 1)
-    return max(1.0, (8.0 * plain.inflation + touched * found.inflation) / (8.0 + touched))
+    return max(1.0, (_TRUST * plain.inflation + touched * found.inflation) / (_TRUST + touched))
 
 
-def inflation(series: Series, users: int, slots: int | None = None) -> float:
+def inflation(series: Series, users: int, expected: float) -> float:
     """Variance inflation of a level's outcomes, over batches of two cycles and longer."""
     size = max(2 * users, 4)
     few = float(series.missed.mean()) <= _NEAR_SHARE
     near = slowest(series.margin, _NEAR_SHARE) if few else None
-    return shrunk_inflation(series.missed, size, expected_inflation(users, slots), near_misses=near)
+    return shrunk_inflation(series.missed, size, expected, near_misses=near)
 
 
-def expected_inflation(users: int, slots: int | None = None) -> float:
+def usual_inflation(users: int, slots: int | None = None) -> float:
     """Variance inflation before the data say: one user waits for nobody, few wait seldom, a queue makes clusters."""
     if users == 1:
         return 1.0
-    return 1.5 if slots is not None and users <= slots else 5.0
+    return 1.5 if slots is not None and users <= slots else min(5.0, 1.0 + 0.7 * (users - 1))
 
 
 def _settled(judged: Judged) -> float:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
-from deployctl.capacity.evidence import NOTHING, Evidence, Series, expected_inflation, weigh
+from deployctl.capacity.evidence import NOTHING, Evidence, Series, weigh
 
 _BLIND_CYCLE_S = 20.0  # a user's mean cycle before the first request has been seen
+_ENOUGH_CYCLES = 12.0  # cycles after which a level's own inflation counts fully
 
 
 class History:
     """Outcomes of every level that was visited; an earlier visit's outcomes count again at the next."""
 
-    def __init__(self, slots: int | None) -> None:
-        self._slots = slots
+    def __init__(self) -> None:
         self._series: dict[int, Series] = {}
         self._evidence: dict[int, Evidence] = {}
 
@@ -26,36 +26,42 @@ class History:
         """All outcomes of a level so far."""
         return self._series.get(users, NOTHING)
 
-    def evidence(self, users: int) -> Evidence:
-        """The figures of a level; those of an empty one where it was never visited."""
+    def evidence(self, users: int, running: Evidence | None = None) -> Evidence:
+        """The figures of a level, the running one's first; those of an empty one where it was never visited."""
+        if running is not None and running.users == users:
+            return running
         return self._evidence.get(users) or weigh(NOTHING, users)
 
-    def add(self, users: int, series: Series) -> None:
-        """Replace a level's outcomes by ``series``, which includes the earlier ones."""
+    def all(self, running: Evidence | None = None) -> list[Evidence]:
+        """The figures of every level with outcomes."""
+        found = {**self._evidence, **({running.users: running} if running is not None and running.requests else {})}
+        return [found[users] for users in sorted(found)]
+
+    def add(self, series: Series, evidence: Evidence) -> None:
+        """Replace a level's outcomes by ``series``, which includes the earlier ones, and their figures."""
         if len(series.missed):
-            self._series[users] = series
-            self._evidence[users] = weigh(series, users, self._slots)
+            self._series[evidence.users] = series
+            self._evidence[evidence.users] = evidence
 
     def cycle_s(self, users: int, running: Evidence | None = None) -> float:
         """A user's mean cycle at a level, from the nearest level that was seen."""
-        nearest = self._nearest(users, running)
-        return nearest.cycle_s if nearest is not None and nearest.cycle_s > 0 else _BLIND_CYCLE_S
+        known = [found for found in self.all(running) if found.cycle_s > 0]
+        nearest = min(known, key=lambda found: abs(math.log(found.users / users)), default=None)
+        return _BLIND_CYCLE_S if nearest is None else nearest.cycle_s
 
-    def inflation(self, users: int, running: Evidence | None = None) -> float:
-        """Variance inflation to expect at a level, from the nearest level that was seen."""
-        nearest = self._nearest(users, running)
-        expected = expected_inflation(users, self._slots)
-        return expected if nearest is None else max(1.0, math.sqrt(nearest.inflation * expected), nearest.inflation)
+    def inflation_ratio(self, usual: dict[int, float], running: Evidence | None = None) -> float:
+        """How far the inflation that was seen is from the ``usual`` one of the same levels (a geometric mean).
 
-    def gain(self, possible: bool) -> float:
-        """How many times fewer requests a control variate makes do: as at the levels where it was used so far."""
-        if not possible:
-            return 1.0
-        seen = [found.gain for found in self._evidence.values() if found.series.twin.any()]
-        return max(1.0, sum(seen) / len(seen)) if seen else 1.5
+        One figure for all levels: comparing a level's own noisy estimate with another's guess would send the search to
+        and fro between them.
+        """
+        known = [(found, min(found.cycles, _ENOUGH_CYCLES)) for found in self.all(running) if found.users in usual]
+        logs = math.fsum(weight * math.log(found.inflation / usual[found.users]) for found, weight in known)
+        total = math.fsum(weight for _, weight in known)
+        return math.exp(logs / (total + _ENOUGH_CYCLES / 2)) if known else 1.0
 
-    def _nearest(self, users: int, running: Evidence | None) -> Evidence | None:
-        known = [self._evidence[level] for level in self.levels if running is None or level != running.users]
-        if running is not None and running.requests:
-            known.append(running)
-        return min(known, key=lambda evidence: abs(math.log(evidence.users / users)), default=None)
+    def control(self, running: Evidence | None = None) -> tuple[float, float] | None:
+        """Share of the variance that the control variate leaves, and its inflation, where it was used longest."""
+        known = [found for found in self.all(running) if found.controlled]
+        best = max(known, key=lambda found: found.requests, default=None)
+        return None if best is None else (best.left, best.left_inflation)

@@ -13,7 +13,7 @@ from deployctl.capacity.probe import Floats
 
 _MOST_CANDIDATES = 24
 _REAL_GAIN = 0.02  # tolerances of shortfall
-_NOTHING_SOLD = 6.0  # what it costs to end with nothing certified, in tolerances
+_NOTHING_SOLD = 4.0  # what it costs to end with nothing certified, in tolerances
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,16 @@ class Terms:
     """What a trial at each candidate level would need; arrays parallel to the candidates.
 
     ``need``: log evidence still to be gathered; ``inflation``: of the variance; ``rate``: requests per second;
-    ``overhead_s``: warm-up and drain, 0 for the level that is running.
+    ``overhead_s``: warm-up and drain, 0 for the level that is running. ``left``: share of the variance that a control
+    variate leaves, with ``left_inflation``; infinite where there is none.
     """
 
     need: Floats
     inflation: Floats
     rate: Floats
     overhead_s: Floats
+    left: float
+    left_inflation: float
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def candidates(certified: int, ceiling: int, posterior: Posterior, keep: int | N
 def shortfall(certified: Floats | float, capacity: Floats, tolerance: float) -> Floats:
     """Loss of selling ``certified`` where ``capacity`` would hold, in tolerances; next to nothing within one."""
     off = np.maximum(capacity - certified, 0.0) / np.maximum(1.0, tolerance * capacity)
-    loss = 0.1 * np.minimum(off, 1.0) + np.clip(off - 1.0, 0.0, 6.0)
+    loss = 0.1 * np.minimum(off, 1.0) + np.where(off > 1.0, 0.6, 0.0) + 0.4 * np.clip(off - 1.0, 0.0, 100.0)
     return np.asarray(
         loss + np.where(np.asarray(certified) == 0, _NOTHING_SOLD, 0.0) * (capacity > 0), dtype=np.float64
     )
@@ -111,16 +114,17 @@ def weigh_levels(
 ) -> Plan:
     """The worth of each level: chance of passing times what passing is worth, less the price of the expected time.
 
-    The time to decide follows Wald (1945): the evidence grows on average by the Kullback-Leibler divergence of the
-    attainment from the target per effective request.
+    The time to decide follows Wald (1945): evidence grows on average by the Kullback-Leibler divergence of the
+    attainment from the target per effective request, or by what the best bet on the mean brings where a control
+    variate leaves less variance than that (``stats.sequential``).
     """
     miss = posterior.miss(levels)
     met = 1.0 - miss
-    divergence = met * np.log(met / target) + miss * np.log(miss / (1.0 - target))
     holds = miss <= 1.0 - target
-    per_second = np.maximum(divergence, 1e-12) * (terms.rate / terms.inflation)[None, :]
+    growth = _growth(met, miss, target, terms)
+    per_second = np.maximum(growth, 1e-12) * terms.rate[None, :]
     to_pass = terms.need[None, :] / per_second + terms.overhead_s[None, :]
-    to_give_up = 2.0 / per_second + 15.0 * (terms.inflation / terms.rate)[None, :] + terms.overhead_s[None, :]
+    to_give_up = 1.5 / per_second + 10.0 * (terms.inflation / terms.rate)[None, :] + terms.overhead_s[None, :]
     cap = min(aim.longest_s, left_s)
     passes = holds & (to_pass <= cap)
     cost = np.where(passes, to_pass, np.minimum(to_give_up, cap))
@@ -132,6 +136,17 @@ def weigh_levels(
     expected_cost = (posterior.weights[:, None] * cost).sum(axis=0)
     price = 1.0 / min(aim.patience_s, max(left_s, 1.0))
     return Plan(levels, expected_gain, expected_cost, price)
+
+
+def _growth(met: Floats, miss: Floats, target: float, terms: Terms) -> Floats:
+    """Log evidence per request: curves (rows) by levels (columns)."""
+    plain = (met * np.log(met / target) + miss * np.log(miss / (1.0 - target))) / terms.inflation[None, :]
+    if not math.isfinite(terms.left):
+        return np.asarray(plain, dtype=np.float64)
+    gap = np.abs(met - target)
+    second = terms.left * met * miss + gap**2 + 1e-5
+    stake = np.minimum(0.9, gap / second)
+    return np.asarray(np.maximum(plain, (stake * gap - 0.5 * stake**2 * second) / terms.left_inflation))
 
 
 def log_need(alpha: float, credit: float) -> float:

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
-import numpy as np
-from numpy.typing import NDArray
-
-from deployctl.capacity.belief import Belief, Posterior, Seen
-from deployctl.capacity.control import Control
 from deployctl.capacity.evidence import Evidence
-from deployctl.capacity.history import History
-from deployctl.capacity.levels import Aim, Terms, candidates, log_need, weigh_levels
+from deployctl.capacity.guide import Guide, Situation
+from deployctl.capacity.levels import Aim
 from deployctl.capacity.probe import Look, Prober, Slo, Verdict
 from deployctl.capacity.result import Budget, Prior, ProbeSummary, Result, Status
 from deployctl.capacity.trial import Trial
-from deployctl.capacity.twin import Twin, demand_of, fit, forecast
 from deployctl.errors import UsageError
 from deployctl.events import Emit, ProbeEnded, Warned, discard
 
@@ -25,12 +20,16 @@ MODE_SECONDS = {"quick": 600.0, "standard": 3600.0, "certify": 7 * 86400.0}
 MODE_AIM = {
     "quick": Aim(tolerance=0.25, patience_s=600.0, longest_s=600.0),
     "standard": Aim(tolerance=0.08, patience_s=3600.0, longest_s=3600.0),
-    "certify": Aim(tolerance=0.05, patience_s=4 * 3600.0, longest_s=4 * 3600.0),
+    "certify": Aim(tolerance=0.045, patience_s=5 * 3600.0, longest_s=8 * 3600.0),
 }
 
-_LOYALTY = 0.2  # a running level is left only for one that is worth this much more (tolerances of shortfall)
+_LOYALTY = 0.3  # a running level is left only for one that is worth more by this much, in tolerances and as a share
+_VISITS = 3  # to a level that remained open
 _LEAP = 3  # no level is tried beyond so many times the highest one that was seen
-_ALPHA_KEPT = 0.6  # share of the remaining error budget that each abandoned level leaves to the next
+_ALPHA_KEPT = 0.5  # share of the remaining error budget that each abandoned level leaves to the next
+_LEARN_REQUESTS, _LEARN_CYCLES = 40, 3.0  # of the first probe, before the twin is fitted
+_IN_STEP_CYCLES = 50.0  # host and twin fall out of step: a controlled visit ends after so many cycles
+_USEFUL = 0.6  # … where the control variate leaves less than this share of the variance
 
 
 def search(
@@ -65,6 +64,7 @@ class _Search:
     passed its test. Levels are tested one after the other, each at its own share of 1 - confidence; a level that passes
     hands its share on (a false pass is already the error, so nothing above it adds any: fixed-sequence testing, Maurer,
     Hothorn & Lehmacher 1995), one that is given up keeps it. The shares of the given-up levels sum to less than all.
+    The first cycles at a level are no part of its test, so a level that is left within them has used nothing up.
     """
 
     def __init__(
@@ -79,22 +79,22 @@ class _Search:
         self._max = max_users
         self._confidence = confidence
         self._emit = emit
-        self._belief = Belief(slo.attainment, prior.users_guess or _guess(prior.slots), max_users)
-        self._history = History(prior.slots)
+        self._guide = Guide(slo, prior, max_users, self._aim)
         self._activity = {"warm-up": 0.0, "deciding": 0.0, "draining": 0.0}
         self._notes: list[str] = []
         self._probes: list[ProbeSummary] = []
+        self._looks: list[Look] = []
         self._certified = 0
         self._failed: int | None = None  # the lowest level proven not to hold
-        self._given_up: list[int] = []
+        self._given_up: Counter[int] = Counter()
         self._alpha: dict[int, float] = {}
+        self._out_of_step = False
         self._void = False
-        self._looks: list[Look] = []
-        self._twin: Twin | None = None
 
     def answer(self) -> Result:
         """Probe until nothing more is worth its time, then say what is known."""
-        while (level := self._next_level()) is not None:
+        level: int | None = self._first_level()
+        while level is not None:
             verdict = self._probe(level)
             if verdict == "invalid":
                 self._emit(Warned(f"the probe at {level} users is void; it is repeated once"))
@@ -104,109 +104,78 @@ class _Search:
                 break
             if verdict == "pass":
                 self._certified = max(self._certified, level)
-                continue
-            self._given_up.append(level)
-            if verdict == "fail":
-                self._failed = min(self._failed or level, level)
+                self._alpha.pop(level, None)
+            elif not self._out_of_step:
+                self._given_up[level] += 1
+                if verdict == "fail":
+                    self._failed = min(self._failed or level, level)
+            level = self._next_level()
         return self._result()
 
     # Which level
 
+    def _first_level(self) -> int:
+        """Near enough to the capacity to learn from: the slots all busy, and perhaps a short queue."""
+        slots, guess = self._prior.slots, self._prior.users_guess
+        if slots is None:
+            return max(1, min(self._max, round(0.4 * (guess or 2))))
+        return max(1, min(self._max, round(1.5 * slots), max(slots, round(0.4 * guess)) if guess else slots))
+
     def _next_level(self) -> int | None:
         if self._left() <= 0.02 * self._seconds:
             return None
-        if not self._probes:
-            return min(self._max, self._prior.slots or max(1, (self._prior.users_guess or 2) // 2))
-        posterior = self._belief.given(self._seen())
-        levels = candidates(self._certified, self._ceiling(), posterior)
-        if len(levels) == 0:
-            return None
-        plan = weigh_levels(
-            levels, self._certified, posterior, self._slo.attainment, self._terms(levels, None), self._aim, self._left()
-        )
-        if (best := plan.best(spare=self._spare)) is not None:
-            return best
+        if (found := self._guide.choose(self._situation())) is not None:
+            return found[0]
         # Nobody certified and nothing promising: one user is the question that must be answered.
-        return 1 if self._certified == 0 and self._failed is None and self._worth_asking_one() else None
-
-    def _worth_asking_one(self) -> bool:
-        return self._given_up.count(1) < 1
-
-    def _learn(self, looks: tuple[Look, ...]) -> None:
-        """Fit the twin to what was seen, and believe its forecast about as far as such forecasts go."""
-        twin = fit(looks, self._prior.slots)
-        demand = self._prior.demand or demand_of(looks)
-        if twin is None or demand is None:
-            return
-        self._twin = twin
-        told = forecast(twin, demand, self._slo, max_users=self._max)
-        self._belief = Belief(
-            self._slo.attainment,
-            told.users,
-            self._max,
-            spread=0.08 if self._prior.demand is not None else 0.16,
-            steepness=told.steepness,
-            steepness_spread=0.35,
-            stray=0.03,
-        )
+        return 1 if self._certified == 0 and self._failed != 1 and self._given_up[1] < _VISITS else None
 
     def _worth_it(self, found: Evidence, look: Look) -> bool:
         """Whether the running trial is still the best use of the next second."""
-        if self._twin is None and found.requests >= 40 and found.cycles >= 3.0:
-            self._learn((look,))
-        if self._twin is None and len(self._probes) == 0 and found.for_failing(self._slo.attainment) < 2.0:
-            return True  # the first probe is there to learn from
-        posterior = self._belief.given(self._seen(found))
-        if found.users == 1 and self._certified == 0:
+        first = not self._probes
+        if first and self._guide.twin is None:
+            if found.requests < _LEARN_REQUESTS or found.cycles < _LEARN_CYCLES:
+                return found.for_failing(self._slo.attainment) < 2.0 or found.requests < _LEARN_REQUESTS / 2
+            self._guide.learn((look,))
+        self._out_of_step = self._falls_out_of_step(found, look)
+        if self._out_of_step or look.now_s > self._aim.longest_s:
+            return False
+        if found.users == 1 and self._certified == 0 and found.attainment < self._slo.attainment + 0.02:
             return True  # a no needs proof as much as a yes
-        levels = candidates(self._certified, self._ceiling(), posterior, keep=found.users)
-        plan = weigh_levels(
-            levels,
-            self._certified,
-            posterior,
-            self._slo.attainment,
-            self._terms(levels, found),
-            self._aim,
-            self._left(),
-        )
-        best = plan.best(spare=self._spare)
         if found.cycles < 2.0 and found.for_failing(self._slo.attainment) < 2.0:
             return True
-        return best is not None and plan.at(found.users) + _LOYALTY >= plan.at(best)
+        chosen = self._guide.choose(self._situation(), found)
+        if chosen is None:
+            return False
+        best, plan = chosen
+        own, most = plan.at(found.users), plan.at(best)
+        return found.users == best or own >= most - _LOYALTY or own >= (1.0 - _LOYALTY) * most
 
-    def _seen(self, running: Evidence | None = None) -> list[Seen]:
-        found = {users: self._history.evidence(users) for users in self._history.levels}
-        if running is not None:
-            found[running.users] = running
-        return [Seen(users, evidence.hits, evidence.misses) for users, evidence in found.items()]
+    def _falls_out_of_step(self, found: Evidence, look: Look) -> bool:
+        long = found.cycle_s > 0 and look.now_s / found.cycle_s > _IN_STEP_CYCLES
+        return long and found.controlled and found.left < _USEFUL
 
-    def _terms(self, levels: NDArray[np.int64], running: Evidence | None) -> Terms:
-        need, spread, rate, overhead = [], [], [], []
-        for users in levels.tolist():
-            known = running if running is not None and users == running.users else self._history.evidence(users)
-            credit = known.for_passing(self._slo.attainment) if known.requests else 0.0
-            cycle = self._history.cycle_s(users, running)
-            need.append(log_need(self._alpha_for(users), credit))
-            gain = self._history.gain(self._prior.demand is not None)
-            spread.append(self._history.inflation(users, running) / gain)
-            rate.append(users / cycle)
-            here = running is not None and users == running.users
-            overhead.append(0.0 if here else 2.0 * cycle)
-        return Terms(np.array(need), np.array(spread), np.array(rate), np.array(overhead))
+    def _situation(self) -> Situation:
+        return Situation(
+            self._certified,
+            self._ceiling(),
+            self._left(),
+            self._spare,
+            self._alpha_for,
+            frozenset(level for level, visits in self._given_up.items() if visits >= _VISITS),
+        )
 
     def _ceiling(self) -> int:
         """The lowest level not to be tried: proven not to hold, beyond the maximum, or too far beyond what was seen.
 
         A host is never thrown from a handful of users to hundreds on the word of a model.
         """
-        seen = max(self._history.levels, default=self._prior.slots or 1)
+        seen = max(self._guide.history.levels, default=self._prior.slots or 1)
         return min(self._max + 1, self._failed or self._max + 1, _LEAP * seen + 1)
 
     def _alpha_for(self, level: int) -> float:
         if level in self._alpha:
             return self._alpha[level]
-        used = len(set(self._given_up))
-        return (1.0 - self._confidence) * (1.0 - _ALPHA_KEPT) * _ALPHA_KEPT**used
+        return (1.0 - self._confidence) * (1.0 - _ALPHA_KEPT) * _ALPHA_KEPT ** len(self._alpha)
 
     # One probe
 
@@ -214,15 +183,16 @@ class _Search:
         return self._seconds - math.fsum(probe.seconds for probe in self._probes)
 
     def _probe(self, level: int) -> Verdict:
-        alpha = self._alpha.setdefault(level, self._alpha_for(level))
+        self._out_of_step = False
+        alpha = self._alpha_for(level)
         trial = Trial(
             level,
             self._slo,
             alpha_pass=alpha,
             alpha_fail=1.0 - self._confidence if level == 1 else alpha,
-            slots=self._prior.slots,
-            earlier=self._history.series(level),
-            control=self._frozen_control(),
+            expected_inflation=self._guide.expected_inflation(level),
+            earlier=self._guide.history.series(level),
+            control=self._guide.control(),
             worth_it=self._worth_it,
             emit=self._emit,
         )
@@ -232,8 +202,10 @@ class _Search:
         self._probes.append(summary)
         if summary.verdict != "invalid":
             self._looks.append(run.last)
-            self._learn(tuple(self._looks))
-            self._history.add(level, trial.series)
+            self._guide.learn(tuple(self._looks))
+            self._guide.history.add(trial.series, trial.evidence)
+            if trial.evidence.committed and summary.verdict != "pass":
+                self._alpha.setdefault(level, alpha)
         warm = min(trial.warm_until_s, trial.ended_s)
         self._activity["warm-up"] += warm
         self._activity["deciding"] += trial.ended_s - warm
@@ -252,12 +224,6 @@ class _Search:
             )
         )
         return summary.verdict
-
-    def _frozen_control(self) -> Control | None:
-        """The twin as it is now: one that learnt from the very outcomes it is to correct would flatter them."""
-        if self._twin is None or self._prior.demand is None:
-            return None
-        return Control(self._twin, self._prior.demand, self._slo)
 
     def _drain_reserve(self, level: int) -> float:
         known = [p.e2e_s["p95"] * max(1.0, level / p.users) for p in self._probes if math.isfinite(p.e2e_s["p95"])]
@@ -309,15 +275,3 @@ class _Search:
                     )
         if self._void:
             self._notes.append("the last level was void twice; what was certified before it stands")
-
-
-def _guess(slots: int | None) -> float | None:
-    return None if slots is None else 2.0 * slots
-
-
-def posterior_of(belief: Belief, probes: tuple[ProbeSummary, ...]) -> Posterior:
-    """What a belief becomes after the given probes (for reports and tests)."""
-    usable = [p for p in probes if p.verdict != "invalid" and p.effective_n > 0]
-    return belief.given(
-        [Seen(p.users, p.attainment * p.effective_n, (1 - p.attainment) * p.effective_n) for p in usable]
-    )

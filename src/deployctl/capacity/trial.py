@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from deployctl.capacity.attainment import FACTORS, misses
 from deployctl.capacity.control import Control
-from deployctl.capacity.evidence import NOTHING, Evidence, Series, steady, weigh
+from deployctl.capacity.evidence import LEAST_CYCLES, NOTHING, Evidence, Series, steady, weigh
 from deployctl.capacity.probe import Look, ProbeRun, Requests, Slo, Verdict
 from deployctl.capacity.result import ProbeSummary
 from deployctl.events import Emit, ProbeMoved, discard
@@ -30,7 +30,7 @@ class Trial:
         *,
         alpha_pass: float,
         alpha_fail: float,
-        slots: int | None = None,
+        expected_inflation: float | None = None,
         earlier: Series = NOTHING,
         control: Control | None = None,
         worth_it: Callable[[Evidence, Look], bool] = lambda _evidence, _look: True,
@@ -40,12 +40,12 @@ class Trial:
         self.slo = slo
         self.verdict: Verdict = "inconclusive"
         self.series = earlier
-        self.evidence = weigh(earlier, users, slots)
+        self.evidence = weigh(earlier, users, expected_inflation)
         self.warm_until_s = 0.0
         self.ended_s = 0.0
         self._need_pass = math.log(1.0 / alpha_pass)
         self._need_fail = math.log(1.0 / alpha_fail)
-        self._slots = slots
+        self._expected = expected_inflation
         self._earlier = earlier
         self._control = control
         self._worth_it = worth_it
@@ -66,9 +66,9 @@ class Trial:
         if len(series.missed) == 0:
             return True
         self.series = self._earlier + series
-        self.evidence = found = weigh(self.series, self.users, self._slots)
+        self.evidence = found = weigh(self.series, self.users, self._expected)
         self._emit(ProbeMoved(self.users, found.requests, found.attainment, found.low, found.high, look.now_s))
-        if found.for_passing(self.slo.attainment) >= self._need_pass:
+        if found.cycles >= LEAST_CYCLES and found.for_passing(self.slo.attainment) >= self._need_pass:
             self.verdict = "pass"
         elif found.for_failing(self.slo.attainment) >= self._need_fail:
             self.verdict = "fail"

@@ -16,6 +16,7 @@ import numpy as np
 
 from deployctl.capacity.attainment import met
 from deployctl.capacity.probe import Floats, Look, Slo
+from deployctl.stats.batches import batch_means
 
 if TYPE_CHECKING:
     from deployctl.catalog.distributions import Dist
@@ -61,6 +62,13 @@ class Forecast:
     users: float
     steepness: float
     levels: dict[int, float]
+    inflations: dict[int, float]
+
+    def inflation(self, users: int) -> float | None:
+        """Variance inflation of the twin's own misses, at the played level nearest to ``users``; None without any."""
+        if not self.inflations:
+            return None
+        return self.inflations[min(self.inflations, key=lambda level: abs(math.log(level / users)))]
 
 
 def occupancy(look: Look, slots: int) -> Occupancy | None:
@@ -256,10 +264,14 @@ def forecast(twin: Twin, demand: Demand, slo: Slo, *, max_users: int, requests: 
     """Play the twin at a few levels and say where its attainment crosses the target, and how steeply."""
     scenario = scenario_of(twin, demand, slo)
     levels: dict[int, float] = {}
+    inflations: dict[int, float] = {}
 
     def logit(users: int) -> float:
         if users not in levels:
-            levels[users] = 1.0 - float(play(scenario, users, slo, requests).mean())
+            missed = play(scenario, users, slo, requests)
+            levels[users] = 1.0 - float(missed.mean())
+            if 0.003 < missed.mean() < 0.3 and len(missed) >= 40 * users:
+                inflations[users] = max(1.0, batch_means(missed, max(2 * users, 4)).inflation)
         share = min(max(levels[users], 0.5 / requests), 1 - 0.5 / requests)
         return math.log((1 - share) / share)
 
@@ -268,12 +280,12 @@ def forecast(twin: Twin, demand: Demand, slo: Slo, *, max_users: int, requests: 
     while logit(high) < at_target and high < max_users:
         low, high = high, min(max_users, 2 * high)
     if logit(high) < at_target:
-        return Forecast(float(max_users), 8.0, levels)
+        return Forecast(float(max_users), 8.0, levels, inflations)
     while high - low > max(1, round(0.03 * high)):
         middle = (low + high) // 2
         low, high = (middle, high) if logit(middle) < at_target else (low, middle)
     if low == 0:
-        return Forecast(max(0.4, 1.0 - 0.1 * (logit(1) - at_target)), 6.0, levels)
+        return Forecast(max(0.4, 1.0 - 0.1 * (logit(1) - at_target)), 6.0, levels, inflations)
     slope = (logit(high) - logit(low)) / math.log(high / low)
     far = max(high + 1, round(1.15 * high))
     near = max(1, round(0.87 * low))
@@ -281,7 +293,7 @@ def forecast(twin: Twin, demand: Demand, slo: Slo, *, max_users: int, requests: 
         slope = (logit(far) - logit(near)) / math.log(far / near)
     slope = min(max(slope, 1.0), 60.0)
     knee = low * math.exp(min(max((at_target - logit(low)) / slope, 0.0), math.log(high / low)))
-    return Forecast(knee, slope, levels)
+    return Forecast(knee, slope, levels, inflations)
 
 
 def play(scenario: Scenario, users: int, slo: Slo, count: int, seed: int = 0) -> Floats:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from deployctl.capacity.result import Budget, Prior
+from deployctl.capacity.twin import Demand
 from deployctl.errors import UsageError
 from deployctl.simulator.longrun import Level
 from deployctl.simulator.parallel import spread
@@ -163,16 +164,19 @@ def bench_search(
 def baseline_prior(prober: VirtualProber, requests: int = 4) -> Prior:
     """Measure one user alone without think time, at the prober's cost, as a job does before it searches.
 
-    The guess keeps every slot busy at the speed that one user saw: slots · (e2e + think) / e2e.
+    The guess keeps every slot busy at the speed that one user saw: slots · (e2e + think) / e2e. The demand is the
+    workload that the load generator plays, which it knows; of the server it knows the slots and what it measures.
     """
     scenario = prober.scenario
+    workload = scenario.workload
+    demand = Demand(workload.prompt_tokens, workload.output_tokens, workload.think_s)
     run = prober.alone(requests + 1)
     e2e = run.last.requests.e2e_s[1:]  # the first one warms up
     typical = float(np.median(e2e[np.isfinite(e2e)])) if np.isfinite(e2e).any() else math.inf
     slots = scenario.server.slots
     if not 0 < typical < math.inf:
-        return Prior(None, slots)
-    return Prior(max(1, round(slots * (typical + scenario.workload.think_s.expected()) / typical)), slots)
+        return Prior(None, slots, demand)
+    return Prior(max(1, round(slots * (typical + workload.think_s.expected()) / typical)), slots, demand)
 
 
 @dataclass(frozen=True)

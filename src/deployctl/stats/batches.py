@@ -68,8 +68,8 @@ def shrunk_inflation(
     prior: float,
     *,
     near_misses: Floats | None = None,
-    prior_weight: float = 6.0,
-    near_weight: float = 8.0,
+    prior_weight: float = 4.0,
+    near_weight: float = 5.0,
 ) -> float:
     """Variance inflation of the 0/1 series ``misses``, robust where misses are few; never below 1.
 

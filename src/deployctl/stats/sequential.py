@@ -69,7 +69,7 @@ def _edge(refuted: Callable[[float], bool], low: float, high: float) -> float:
     return low
 
 
-_BETS = np.array([0.03, 0.07, 0.15, 0.3, 0.55, 0.9])
+_BETS = np.array([0.1, 0.35, 0.9])
 
 
 def log_e_mean_above(values: NDArray[np.float64], mean: float, least: float, inflation: float) -> float:
