@@ -180,7 +180,7 @@ def main():
     if not options.no_peers:
         from client_peers import measure_peers
 
-        result["peers"] = measure_peers(server, pin, CLIENT_CORE, options.realtime)
+        result["peers"] = measure_peers(server, CLIENT_CORE, options.realtime)
     if options.json:
         print(json.dumps(result, indent=1))
         return
