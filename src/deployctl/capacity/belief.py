@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from deployctl.capacity.probe import Floats
 
-_KNEES = 200
+_COARSE, _FINE = 100, 160  # knees over the whole range, and within a factor of two of the guess
 _STEEPNESS = np.geomspace(1.0, 60.0, 12)
 _TEMPER = 0.7  # the curve's shape is an assumption: data count a little less than they would if it were true
-_CAP = 400.0  # … and no single level may drown the others
+_CAP = 4000.0  # … and no single level may drown the others
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,21 @@ class Belief:
         stray: float = 0.15,
     ) -> None:
         self._target = target
-        log_knees = np.linspace(math.log(0.4), math.log(2.0 * max_users + 2.0), _KNEES)
+        low, high = math.log(0.4), math.log(2.0 * max_users + 2.0)
+        log_knees = np.linspace(low, high, _COARSE)
+        if guess is not None:
+            fine = np.linspace(math.log(guess / 2.0), math.log(guess * 2.0), _FINE)
+            log_knees = np.unique(np.concatenate([log_knees, fine[(fine > low) & (fine < high)]]))
+        density = np.full(log_knees.shape, 1.0 / (high - low))
+        if guess is not None:
+            around = np.exp(-0.5 * ((log_knees - math.log(guess)) / spread) ** 2) / (spread * math.sqrt(2 * math.pi))
+            density = stray * density + (1.0 - stray) * around
+        prior = np.log(density * np.gradient(log_knees))
         knee, steep = np.meshgrid(log_knees, _STEEPNESS, indexing="ij")
         self.log_knee: Floats = knee.ravel()
         self.steepness: Floats = steep.ravel()
-        prior = np.full(self.log_knee.shape, 1.0 / _KNEES)
-        if guess is not None:
-            step = log_knees[1] - log_knees[0]
-            around = np.exp(-0.5 * ((self.log_knee - math.log(guess)) / spread) ** 2)
-            prior = stray * prior + (1.0 - stray) * around * step / (spread * math.sqrt(2 * math.pi))
-        self._log_prior: Floats = (
-            np.log(prior) - 0.5 * ((np.log(self.steepness) - math.log(steepness)) / steepness_spread) ** 2
-        )
+        towards = -0.5 * ((np.log(self.steepness) - math.log(steepness)) / steepness_spread) ** 2
+        self._log_prior: Floats = np.repeat(prior, len(_STEEPNESS)) + towards
 
     def given(self, seen: Iterable[Seen]) -> Posterior:
         """Weigh the curves by what the probes have seen."""
