@@ -52,11 +52,14 @@ def measure(
     """Return the client's state over ``window`` (monotonic seconds) in which ``users`` users were held."""
     lags = np.array([lag for report in health for lag in report.lags_s])
     delays = np.array([sample.schedule_delay_s for sample in samples if sample.counts])
-    shares = [report.cpu_share for report in health]
+    by_worker: dict[int, list[float]] = {}
+    for report in health:
+        by_worker.setdefault(report.worker, []).append(report.cpu_share)
+    shares = [float(np.mean(of_one)) for of_one in by_worker.values()]  # the busiest worker decides
     return ClientState(
         loop_lag_p99_s=float(np.quantile(lags, 0.99)) if len(lags) else float("nan"),
         schedule_delay_p99_s=float(np.quantile(delays, 0.99)) if len(delays) else float("nan"),
-        cpu_share=float(np.mean(shares)) if shares else float("nan"),
+        cpu_share=max(shares, default=float("nan")),
         residual=littles_residual(users, window, samples, open_requests, next_starts),
         rss_bytes=max((report.rss_bytes for report in health), default=0),
     )

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import queue
 import secrets
-import subprocess
-import sys
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -19,9 +12,10 @@ from typing import Any, Literal, Self
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.load.arrivals import Process
+from deployctl.load.processes import LoadProcesses
 from deployctl.load.samples import Sample
 from deployctl.load.spec import SPEC_VARIABLE, TEMPERATURE, LoadSpec
-from deployctl.load.wire import Health, Level, Open, decode_report, encode
+from deployctl.load.wire import Health, Level, Open, Report, decode_report
 from deployctl.resources import Project, shipped_root
 
 _START_TIMEOUT_S = 60.0
@@ -54,9 +48,10 @@ class LocustDriver:
     """A running Locust, as a context manager.
 
     ``seed`` decides lengths, think times and sampling; ``options`` go into every request unchanged. ``protocol``
-    "openai" measures a server of chat completions (vLLM, llama-server, a gateway) by the same recorder. Raw samples
-    are in ``out_dir`` (`sample_files`), whatever else the process prints in ``out_dir/locust.log``. When this process
-    dies, the load process sees the end of its stdin and ends at once; Ctrl-C at the terminal reaches only this one.
+    "openai" measures a server of chat completions (vLLM, llama-server, a gateway) by the same recorder. ``workers``
+    processes generate the load where one core is too little (0: a single process, no master). Raw samples are in
+    ``out_dir`` (`sample_files`), whatever else the process prints in ``out_dir/locust.log``. When this process dies,
+    the load process sees the end of its stdin and ends at once; Ctrl-C at the terminal reaches only this one.
     """
 
     def __init__(
@@ -74,6 +69,7 @@ class LocustDriver:
         tokens_per_word: float | None = None,
         locustfile: str = "chat.py",
         protocol: Literal["ollama", "openai"] = "ollama",
+        workers: int = 0,
     ) -> None:
         self.out_dir = out_dir
         self.workload = workload
@@ -88,12 +84,12 @@ class LocustDriver:
         self._tokens_per_word = tokens_per_word
         self._locustfile = locustfile
         self._protocol: Literal["ollama", "openai"] = protocol
-        self._process: subprocess.Popen[bytes] | None = None
-        self._events: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._workers = workers
+        self._processes: LoadProcesses | None = None
         self._open: dict[int, Open] = {}
         self._part = 0
         self._first_user = 0
-        self._ended = False
+        self._heard: dict[int, float] = {}
         self._as_of_s = monotonic()
 
     def __enter__(self) -> Self:
@@ -107,13 +103,18 @@ class LocustDriver:
 
     @property
     def alive(self) -> bool:
-        """Whether the load process runs and its reports still come."""
-        return self._process is not None and self._process.poll() is None and not self._ended
+        """Whether the load generator runs, all of its workers too, and its reports still come."""
+        return self._processes is not None and self._processes.alive
 
     @property
     def pid(self) -> int | None:
-        """The load process's id."""
-        return None if self._process is None else self._process.pid
+        """The process id of the Locust that takes the commands."""
+        return None if self._processes is None else self._processes.pid
+
+    @property
+    def worker_pids(self) -> list[int]:
+        """The process ids of the workers, if there are any."""
+        return [] if self._processes is None else self._processes.worker_pids
 
     @property
     def sample_files(self) -> list[Path]:
@@ -147,20 +148,11 @@ class LocustDriver:
         )
         spec_file = self.out_dir / "load.json"
         spec.write(spec_file)
-        self._events = queue.SimpleQueue()
-        self._open = {}
-        self._ended = False
-        with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._argv(folder),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env={**os.environ, SPEC_VARIABLE: str(spec_file), "PYTHONUNBUFFERED": "1"},
-                start_new_session=True,
-            )
-        threading.Thread(target=self._read, args=(self._process, self._events), daemon=True, name="load-reader").start()
-        self._await("ready", _START_TIMEOUT_S)
+        self._open, self._heard = {}, {}
+        locustfile = folder / self._locustfile
+        environment = {SPEC_VARIABLE: str(spec_file)}
+        self._processes = LoadProcesses(locustfile, self.url, self._workers, environment, self.log_file)
+        self._await_ready()
 
     def set_users(self, users: int, *, think: bool = True) -> None:
         """Ask for ``users`` users and return at once; `poll` reports the level when it is reached.
@@ -191,22 +183,14 @@ class LocustDriver:
         health: list[Health] = []
         next_starts: dict[int, float] = {}
         level: Level | None = None
-        deadline = monotonic() + timeout_s
-        while True:
-            try:
-                event = self._events.get(timeout=max(0.0, deadline - monotonic())) if timeout_s else self._next_now()
-            except queue.Empty:
-                break
-            if event is None:
-                self._ended = True
-                break
+        processes = self._processes
+        while processes is not None and (event := processes.next_event(timeout_s)) is not None:
             timeout_s = 0.0
             if event["event"] == "level":
                 level = Level(event["users"], event["began"], event["t"], event["rate"])
             elif event["event"] == "batch":
                 report = decode_report(event)
-                self._as_of_s = report.t_s
-                self._note(report.opened, report.first_tokens, report.samples)
+                self._note(report)
                 requests.extend(report.samples)
                 next_starts.update(report.next_starts)
                 if report.health:
@@ -215,27 +199,14 @@ class LocustDriver:
 
     def stop(self) -> None:
         """Stop the load process: open requests are cut, samples kept, everything ended within seconds."""
-        process = self._process
-        if process is None:
-            return
-        with contextlib.suppress(OSError, MeasurementError):
-            self._send({"cmd": "stop"})
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            pass  # what it has written so far is kept
-        finally:
-            self._release()
+        processes, self._processes = self._processes, None
+        if processes is not None:
+            processes.stop(_STOP_TIMEOUT_S)
 
     def _release(self) -> None:
-        """See to it that the process is gone, and its pipe closed."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            with contextlib.suppress(OSError):
-                process.stdin.close()
+        processes, self._processes = self._processes, None
+        if processes is not None:
+            processes.kill()
 
     def log_tail(self, lines: int = 8) -> str:
         """Return the end of the load process's log."""
@@ -244,71 +215,48 @@ class LocustDriver:
         except OSError:
             return ""
 
-    def _argv(self, folder: Path) -> list[str]:
-        return [
-            *(sys.executable, "-m", "locust", "-f", str(folder / self._locustfile), "--headless", "--only-summary"),
-            *("--users", "0", "--spawn-rate", "1", "--host", self.url, "--loglevel", "WARNING"),
-        ]
-
     def _loadtests(self) -> Path:
         if any(self._project.overrides(f"loadtests/{name}") for name in (self._locustfile, "prompts/en.txt")):
             return self._project.materialise("loadtests", self.out_dir)
         return self._project.path(f"loadtests/{self._locustfile}").parent
 
     def _send(self, command: dict[str, Any]) -> None:
-        if self._process is None or self._process.stdin is None:
+        if self._processes is None:
             raise MeasurementError("the load process is not running")
         try:
-            self._process.stdin.write(encode(command))
-            self._process.stdin.flush()
+            self._processes.send(command)
         except OSError as error:
-            self._ended = True
             raise MeasurementError(
                 f"the load process has ended: {self.log_tail()}", hint=f"read {self.log_file}"
             ) from error
 
-    def _await(self, name: str, timeout_s: float) -> None:
-        deadline = monotonic() + timeout_s
+    def _await_ready(self) -> None:
+        processes, deadline = self._processes, monotonic() + _START_TIMEOUT_S
+        assert processes is not None
         try:
-            while True:
-                event = self._events.get(timeout=max(0.0, deadline - monotonic()))
-                if event is None:
-                    self._release()
-                    raise MeasurementError(
-                        f"the load process ended before it was ready: {self.log_tail()}", hint=f"read {self.log_file}"
-                    )
-                if event["event"] == name:
+            while processes.alive and monotonic() < deadline:
+                event = processes.next_event(0.2)
+                if event is not None and event["event"] == "ready":
                     return
-        except queue.Empty:
-            self.stop()
-            raise MeasurementError(
-                f"the load process was not ready after {timeout_s:.0f} s", hint=f"read {self.log_file}"
-            ) from None
+            ended = not processes.alive
+        except BaseException:
+            self._release()
+            raise
+        self._release()
+        what = "ended before it was ready" if ended else f"was not ready after {_START_TIMEOUT_S:.0f} s"
+        raise MeasurementError(f"the load process {what}: {self.log_tail()}", hint=f"read {self.log_file}")
 
-    def _next_now(self) -> dict[str, Any] | None:
-        return self._events.get_nowait()
-
-    def _note(
-        self, opened: tuple[Open, ...], first_tokens: tuple[tuple[int, int, float], ...], samples: tuple[Sample, ...]
-    ) -> None:
-        for one in opened:
+    def _note(self, report: Report) -> None:
+        self._heard[report.worker] = report.t_s
+        if len(self._heard) >= self._workers:  # what is true of all of them
+            self._as_of_s = max(self._as_of_s, min(self._heard.values()))
+        for one in report.opened:
             self._open[one.user] = one
             self._first_user = max(self._first_user, one.user + 1)
-        for user, seq, at in first_tokens:
+        for user, seq, at in report.first_tokens:
             if user in self._open:
                 self._open[user] = Open(user, seq, self._open[user].intended_s, at)
-        for sample in samples:
+        for sample in report.samples:
             self._first_user = max(self._first_user, sample.user + 1)
             if sample.user in self._open and self._open[sample.user].seq == sample.seq:
                 del self._open[sample.user]
-
-    @staticmethod
-    def _read(process: subprocess.Popen[bytes], events: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-        assert process.stdout is not None
-        with process.stdout:
-            for line in process.stdout:
-                try:
-                    events.put(json.loads(line))
-                except ValueError:
-                    break
-        events.put(None)

@@ -128,7 +128,8 @@ class LoadProber:
                 break
         self.last_client = ledger.client()
         notes = self._drain(ledger)
-        return ProbeRun(users, monotonic() - asked_s, look, look.invalid, notes)
+        invalid = look.invalid if self.driver.alive else self._invalid(ledger)
+        return ProbeRun(users, monotonic() - asked_s, look, invalid, notes)
 
     def _reach(self, users: int) -> _Ledger:
         """Ask for the level and wait until it holds."""

@@ -17,7 +17,7 @@ Child to parent, on stdout:
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from deployctl.load.samples import Sample, from_columns, to_columns
@@ -37,6 +37,7 @@ class Health:
     rss_bytes: int
     users: int
     open_requests: int
+    worker: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Report:
     samples: tuple[Sample, ...] = ()
     next_starts: tuple[tuple[int, float], ...] = ()
     health: Health | None = None
+    worker: int = 0
 
     @property
     def empty(self) -> bool:
@@ -82,7 +84,7 @@ class Report:
 
 def encode_report(report: Report) -> bytes:
     """Return the line for a report."""
-    plain: dict[str, Any] = {"event": "batch", "t": report.t_s}
+    plain: dict[str, Any] = {"event": "batch", "t": report.t_s, "worker": report.worker}
     if report.opened:
         plain["opened"] = [[one.user, one.seq, one.intended_s, one.first_token_s] for one in report.opened]
     if report.first_tokens:
@@ -106,7 +108,39 @@ def decode_report(plain: dict[str, Any]) -> Report:
         samples=tuple(from_columns(plain["samples"])) if "samples" in plain else (),
         next_starts=tuple((user, at) for user, at in plain.get("next_starts", ())),
         health=Health(**health | {"lags_s": tuple(health["lags_s"])}) if health else None,
+        worker=plain.get("worker", 0),
     )
+
+
+def shifted(report: Report, offset_s: float) -> Report:
+    """Return the report with every point in time moved to a clock that is ``offset_s`` ahead; durations stay."""
+    if not offset_s:
+        return report
+    points = ("intended_s", "sent_s", "first_byte_s", "first_token_s", "first_visible_s", "end_s")
+    return replace(
+        report,
+        t_s=report.t_s + offset_s,
+        opened=tuple(
+            replace(
+                one,
+                intended_s=one.intended_s + offset_s,
+                first_token_s=None if one.first_token_s is None else one.first_token_s + offset_s,
+            )
+            for one in report.opened
+        ),
+        first_tokens=tuple((user, seq, at + offset_s) for user, seq, at in report.first_tokens),
+        samples=tuple(
+            replace(sample, **{name: getattr(sample, name) + offset_s for name in points}) for sample in report.samples
+        ),
+        next_starts=tuple((user, at + offset_s) for user, at in report.next_starts),
+        health=None if report.health is None else replace(report.health, t_s=report.health.t_s + offset_s),
+    )
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """Read one line."""
+    plain: dict[str, Any] = json.loads(line)
+    return plain
 
 
 def encode(plain: dict[str, Any]) -> bytes:

@@ -22,15 +22,15 @@ from deployctl.load.spec import LoadSpec
 
 
 class Session:
-    """What all users of this process share."""
+    """What all users of this process share; ``part`` of ``parts`` numbers this process's users apart from others'."""
 
-    def __init__(self, spec: LoadSpec, recorder: Recorder) -> None:
+    def __init__(self, spec: LoadSpec, recorder: Recorder, part: int = 0, parts: int = 1) -> None:
         self.spec = spec
         self.api = api_of(spec)
         self.recorder = recorder
         self.texts = Texts(spec)
         self.address = Address.parse(spec.url)
-        self.numbers = count(spec.first_user)
+        self.numbers = count(spec.first_user + part, parts)
         self.think = True
         self.show: Callable[[Sample], None] | None = None  # by hand: Locust's own statistics
 

@@ -12,16 +12,22 @@ from time import monotonic
 from typing import Any
 
 from locust import events
+from locust.runners import MasterRunner, WorkerRunner
 
 from deployctl.load.child.ask import Session
-from deployctl.load.child.control import Channel, Control
-from deployctl.load.child.health import Watch
-from deployctl.load.child.recorder import Recorder
+from deployctl.load.child.channel import Channel
+from deployctl.load.child.cluster import Cluster
+from deployctl.load.child.control import Control, Hands
+from deployctl.load.child.local import Local
+from deployctl.load.child.recorder import Recorder, Shelf
 from deployctl.load.child.user import LoadUser
+from deployctl.load.child.worker import Worker
 from deployctl.load.exchange import Exchange
 from deployctl.load.samples import Sample
 from deployctl.load.spec import SPEC_VARIABLE, LoadSpec
 from deployctl.load.store import SampleWriter
+
+_PARTS = 1024  # workers at most: they number their users 0, 1024, 2048 ... and 1, 1025, 2049 ...
 
 
 def bind(user_class: type[LoadUser], *, workload: str, folder: Path) -> None:
@@ -47,11 +53,21 @@ def _on(hook: Any, listener: Callable[..., None]) -> None:
 
 def _driven(user_class: type[LoadUser], spec_file: Path, environment: Any) -> None:
     spec = LoadSpec.read(spec_file)
+    runner = environment.runner
+    if isinstance(runner, WorkerRunner):
+        user_class.session = Session(spec, Recorder(keep_reads=spec.samples is not None), runner.worker_index, _PARTS)
+        Worker(environment, user_class.session).start()
+        return
     writer = SampleWriter(spec.samples, monotonic()) if spec.samples else None
     if writer is not None:
         writer.warm_up()
-    user_class.session = Session(spec, Recorder(writer))
-    Control(environment, user_class.session, Channel(), Watch()).start()
+    hands: Hands
+    if isinstance(runner, MasterRunner):
+        hands = Cluster(environment, environment.parsed_options.expect_workers)
+    else:
+        user_class.session = Session(spec, Recorder(keep_reads=writer is not None))
+        hands = Local(environment, user_class.session)
+    Control(hands, spec, Channel(), Shelf(writer)).start()
 
 
 def _by_hand(user_class: type[LoadUser], environment: Any, folder: Path) -> None:
@@ -100,6 +116,9 @@ def _by_hand(user_class: type[LoadUser], environment: Any, folder: Path) -> None
 
 class _Discarding(Recorder):
     """By hand, Locust's own statistics show what happened; nothing is kept."""
+
+    def __init__(self) -> None:
+        super().__init__(keep_reads=False)
 
     def ended(self, sample: Sample, exchange: Exchange) -> None:
         del exchange

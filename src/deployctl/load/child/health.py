@@ -38,13 +38,13 @@ class Watch:
                 if lag <= 0:
                     break
 
-    def report(self, users: int, open_requests: int) -> Health:
+    def report(self, users: int, open_requests: int, worker: int = 0) -> Health:
         """Return what was seen since the last report."""
         now, cpu = monotonic(), process_time()
         share = (cpu - self._cpu) / max(1e-9, now - self._since)
         lags, self._lags = self._lags, []
         self._since, self._cpu = now, cpu
-        return Health(now, tuple(lags), round(share, 4), resident_bytes(), users, open_requests)
+        return Health(now, tuple(lags), round(share, 4), resident_bytes(), users, open_requests, worker)
 
 
 def resident_bytes() -> int:

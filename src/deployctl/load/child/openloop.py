@@ -11,6 +11,7 @@ from gevent.pool import Group
 
 from deployctl.load.arrivals import Arrival
 from deployctl.load.child.ask import Session
+from deployctl.load.child.channel import beside
 from deployctl.load.connection import Connection
 from deployctl.load.dialogue import Dialogue
 
@@ -33,11 +34,9 @@ class OpenLoop:
         """Whether arrivals are still to come, or requests open."""
         return self._schedule is not None or len(self._open) > 0
 
-    def start(self, arrivals: Iterator[Arrival]) -> float:
-        """Begin; returns the moment from which arrivals count."""
-        begin = monotonic()
-        self._schedule = gevent.spawn(self._run, arrivals, begin)
-        return begin
+    def start(self, arrivals: Iterator[Arrival], begin_s: float) -> None:
+        """Begin; arrivals count from ``begin_s``."""
+        self._schedule = beside(self._run, arrivals, begin_s)
 
     def stop(self) -> None:
         """Let nothing more arrive and wait until every open request has ended."""
