@@ -157,7 +157,7 @@ def test_ansible_pings_it_with_pipelining_and_copies(host: SandboxHost, tmp_path
     ansible = [str(Path(sys.executable).parent / "ansible"), "-i", str(inventory), "sandbox"]
     content = os.urandom(1_000_000)
     (tmp_path / "big").write_bytes(content)
-    for module in (["-m", "ping"], ["-m", "copy", "-a", f"src={tmp_path / 'big'} dest=~/big mode=0600"]):
+    for module in (["-m", "ping"], ["-m", "copy", "-a", f"src={tmp_path / 'big'} dest={host.home / 'big'} mode=0600"]):
         done = subprocess.run(
             [*ansible, *module], env=environment, capture_output=True, text=True, timeout=120, check=False
         )

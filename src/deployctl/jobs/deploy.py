@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deployctl.catalog.plans import Plan
+from deployctl.errors import ProvisionError
 from deployctl.events import Emit, Warned, step
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.tunnel import Tunnel, open_tunnel
@@ -93,7 +97,7 @@ def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit
     return fit
 
 
-def settings_for(fit: Fit, order: Order, facts: HostFacts) -> Settings:
+def settings_for(fit: Fit, order: Order, facts: HostFacts, *, port: int = Settings.port) -> Settings:
     """Every setting explicit. On a CPU host the threads are the CPUs that were sold and that a quota leaves."""
     cpus = min(order.plan.vcpus, int(usable_cpus(facts)) or 1)
     return Settings(
@@ -101,7 +105,22 @@ def settings_for(fit: Fit, order: Order, facts: HostFacts) -> Settings:
         context=fit.context,
         threads=None if order.plan.gpus else cpus,
         kv_cache_type=fit.kv_type,
+        port=port,
     )
+
+
+def sandbox_port(root: Path) -> int:
+    """A port for the sandbox's engine: it shares this machine's loopback, where an Ollama may well be running.
+
+    The same for the same sandbox while it is free, so that its settings stay the same from run to run.
+    """
+    wanted = 20_000 + zlib.crc32(str(root).encode()) % 10_000
+    for port in (wanted, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise ProvisionError("this machine has no free port for the sandbox's engine")
 
 
 def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place, emit: Emit) -> Planned:
@@ -115,7 +134,8 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
     fit = size_host(only_variant(settled, order, source.engine), order, facts, emit)
     # Weights that are brought along are imported under the very name that was asked for.
     model = ModelFiles(reference=order.reference if gguf else fit.reference, gguf=gguf)
-    return Planned(source, fit, model, settings_for(fit, order, facts))
+    port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
+    return Planned(source, fit, model, settings_for(fit, order, facts, port=port))
 
 
 def only_variant(wanted: Wanted, order: Order, engine: str | None) -> Wanted:

@@ -64,6 +64,9 @@ def _connection(target: Target, password: str | None) -> dict[str, Any]:
     }
     if target.python:
         found["ansible_python_interpreter"] = target.python
+    if target.service_manager == "process":
+        # A home of its own that no account file knows: "~" would be looked up there, $HOME is what the session says.
+        found["ansible_remote_tmp"] = "$HOME/.ansible/tmp"
     return found
 
 
