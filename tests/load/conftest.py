@@ -77,11 +77,24 @@ def driving(fake: str, tmp_path: Path) -> Callable[..., LocustDriver]:
     """Make a driver against the fake server; ``model`` is what the server shall do."""
 
     def make(
-        model: str = "plain", *, url: str = fake, seed: int = 1, protocol: str = "ollama", **changes: Any
+        model: str = "plain",
+        *,
+        url: str = fake,
+        seed: int = 1,
+        protocol: str = "ollama",
+        workers: int = 0,
+        **changes: Any,
     ) -> LocustDriver:
         out_dir = tmp_path / "load"
         return LocustDriver(
-            url, model, workload(**changes), out_dir=out_dir, seed=seed, nonce="test", protocol=protocol
+            url,
+            model,
+            workload(**changes),
+            out_dir=out_dir,
+            seed=seed,
+            nonce="test",
+            protocol=protocol,
+            workers=workers,
         )
 
     return make

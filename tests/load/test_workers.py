@@ -40,18 +40,8 @@ def level(users):
     return lambda batch, _: batch.level is not None and batch.level.users == users and not batch.level.rate_per_s
 
 
-@pytest.fixture
-def two_workers(driving):
-    def make(model="plain", **changes):
-        driver = driving(model, **changes)
-        driver._workers = 2
-        return driver
-
-    return make
-
-
-def test_two_workers_share_the_users_and_lose_no_request(two_workers):
-    with two_workers(think_s=0.05) as driver:
+def test_two_workers_share_the_users_and_lose_no_request(driving):
+    with driving(workers=2, think_s=0.05) as driver:
         pids = [driver.pid, *driver.worker_pids]
         assert len(pids) == 3
         driver.set_users(5)
@@ -78,8 +68,8 @@ def test_two_workers_share_the_users_and_lose_no_request(two_workers):
     assert all(gone(pid) for pid in pids)
 
 
-def test_what_is_cut_on_workers_is_kept_as_cancelled(two_workers):
-    with two_workers("slow:30", think_s=0, timeout_s=60) as driver:
+def test_what_is_cut_on_workers_is_kept_as_cancelled(driving):
+    with driving("slow:30", workers=2, think_s=0, timeout_s=60) as driver:
         driver.set_users(4)
         reach(driver, lambda batch, _: len(batch.open_requests) == 4)
         asked = monotonic()
@@ -87,8 +77,8 @@ def test_what_is_cut_on_workers_is_kept_as_cancelled(two_workers):
     assert [sample.error for sample in read_samples(driver.sample_files)] == [Failure.CANCELLED] * 4
 
 
-def test_a_lost_worker_voids_the_probe_and_the_next_one_runs(two_workers):
-    with two_workers(think_s=0.02) as driver:
+def test_a_lost_worker_voids_the_probe_and_the_next_one_runs(driving):
+    with driving(workers=2, think_s=0.02) as driver:
         prober = LoadProber(driver, limits=LENIENT)
 
         def kill(look):
@@ -104,8 +94,8 @@ def test_a_lost_worker_voids_the_probe_and_the_next_one_runs(two_workers):
         assert len(np.unique(run.last.requests.user)) == 4
 
 
-def test_workers_share_one_schedule_of_arrivals(two_workers):
-    with two_workers() as driver:
+def test_workers_share_one_schedule_of_arrivals(driving):
+    with driving(workers=2) as driver:
         run = LoadProber(driver, arrivals_per_s=10.0, process="constant", limits=LENIENT)(
             1, lambda look: look.now_s < 3, 20
         )
