@@ -95,6 +95,7 @@ def test_bad_input_names_the_fault_and_has_its_own_exit_code(
     assert names in answer.stderr
     assert "Traceback" not in answer.stderr
     assert answer.stdout == ""
+    assert not list((tmp_path / "runs").glob("*")), "a run that got nowhere leaves nothing behind"
 
 
 def test_a_plan_too_small_is_refused_before_any_host_is_touched(tmp_path: Path) -> None:
@@ -115,6 +116,36 @@ def test_json_errors_are_one_document_on_stdout(tmp_path: Path) -> None:
     error = json.loads(answer.stdout)["error"]
     assert error["kind"] == "ModelUnavailable"
     assert "nope:1b" in error["message"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["up"], ["plns"], ["advise", "--bogus"], ["up", "--slots", "abc"], ["report", "--format", "html"], ["host"]],
+)
+def test_usage_errors_are_one_json_document_too(words: list[str], tmp_path: Path) -> None:
+    answer = run("--json", *words, cwd=tmp_path)
+    assert answer.returncode == 2
+    assert json.loads(answer.stdout)["error"]["kind"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["down"], "no host was named"),
+        (["host", "check", "sandbox"], "is a plan, not a host"),
+        (["test", "--plan", "sandbox", "--model", "gemma3:270m"], "deployctl up --plan sandbox"),
+        (["up", "--plan", "sandbox", "--model", "gemma3:270m", "--gguf", __file__], "GGUF"),
+        (["up", "--plan", "sandbox", "--model", "gemma3:270m", "--ollama-archive", "/nofile"], "/nofile"),
+        (["up", "--plan", "sandbox", "--model", "gemma3:270m", "--key", "/nofile"], "/nofile"),
+    ],
+)
+def test_a_wish_that_cannot_be_meant_is_refused_before_anything_is_contacted(
+    words: list[str], names: str, tmp_path: Path
+) -> None:
+    answer = run("--data-dir", str(tmp_path / "data"), *words, cwd=tmp_path)
+    assert answer.returncode == 2, answer.stderr
+    assert names in answer.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_lists_are_json_when_asked_for() -> None:

@@ -38,8 +38,9 @@ class Budget:
 class ProbeSummary:
     """One probe. Latencies in seconds, with p50, p95 and p99; infinite where that many requests failed.
 
-    ``requests`` counts all that were sent; ``attainment`` and its interval are of the steady part alone, and
-    ``effective_n`` is what that part is worth in independent requests. ``broken_by``: misses per factor.
+    ``requests``, ``attainment`` and its interval are of the steady part, earlier visits to the level included, and
+    ``effective_n`` is what that part is worth in independent requests. ``discarded``: the warm-up, and what was
+    still open when the probe was decided. ``broken_by``: misses per factor in the steady part of this probe.
     """
 
     users: int
@@ -56,6 +57,7 @@ class ProbeSummary:
     invalid_reasons: tuple[str, ...]
     seconds: float
     broken_by: dict[str, int] = field(default_factory=dict)
+    discarded: int = 0
 
 
 @dataclass(frozen=True)

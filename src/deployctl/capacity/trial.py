@@ -89,7 +89,8 @@ class Trial:
         return ProbeSummary(
             users=self.users,
             verdict=self.verdict,
-            requests=len(run.last.requests),
+            requests=found.requests,
+            discarded=len(run.last.requests) - len(kept),
             effective_n=found.effective_n,
             attainment=found.attainment,
             attainment_low=found.low,

@@ -11,6 +11,8 @@ from deployctl.cli.app import globals_of
 from deployctl.errors import NegativeAnswer, UsageError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from deployctl.sizing.advise import Advice
 
 BAD = ("does not fit", "slow or impossible", "too few users")
@@ -101,7 +103,9 @@ def _show(advice: Advice, *, explain: bool) -> None:
     table.add_column(overflow="fold")
     fit, predicted, cost = advice.fit, advice.predicted, advice.cost
     if fit is not None:
-        table.add_row("variant", f"{fit.variant}, {fit.slots} slots of {fit.context} tokens")
+        table.add_row(
+            "variant", f"{fit.variant}, {fit.slots} slot{'s' if fit.slots > 1 else ''} of {fit.context} tokens"
+        )
         table.add_row("memory", f"{format_bytes(fit.bytes.total)} of {format_bytes(fit.bytes.available)}")
     if predicted is not None:
         table.add_row("users", f"{predicted.users} (between {predicted.low} and {predicted.high}), predicted")
@@ -114,10 +118,9 @@ def _show(advice: Advice, *, explain: bool) -> None:
         each = f", {cost.per_user:,.2f} a user" if cost.per_user is not None else ""
         tokens = f", {cost.per_million_tokens:,.2f} a million tokens" if cost.per_million_tokens is not None else ""
         table.add_row("cost", f"{cost.per_month:,.0f} {cost.currency} a month{each}{tokens}")
-    table.add_row("hardware", advice.hardware.upper())
+    table.add_row("wants", f"a {advice.hardware.upper()}")
     console.print(table)
-    for reason in advice.reasons:
-        console.print(f"  · {escape(reason)}", soft_wrap=False)
+    console.print(_bullets(advice.reasons))
     if advice.hint:
         console.print(f"  [dim]try:[/] {escape(advice.hint)}")
     if explain:
@@ -126,5 +129,16 @@ def _show(advice: Advice, *, explain: bool) -> None:
         for name, size in parts.items():
             console.print(f"  {name.replace('_', ' '):<13} {format_bytes(size):>10}")
         console.print("\n[bold]sources[/]")
-        for source in advice.sources:
-            console.print(f"  {escape(source)}")
+        console.print(_bullets(advice.sources))
+
+
+def _bullets(sentences: tuple[str, ...]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
+    table.add_column(width=3, justify="right")
+    table.add_column(overflow="fold")
+    for sentence in sentences:
+        table.add_row("·", escape(sentence))
+    return table

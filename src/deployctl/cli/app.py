@@ -80,7 +80,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="The options above may stand before or after the command. Exit codes: see the README.",
+    epilog="The options above may stand before or after the command. Exit codes: 0 done, 1 the answer is no, 2 usage, "
+    "3 host, 4 provisioning, 5 model, 6 undecided or invalid, 7 cancelled, 70 a bug.",
 )
 
 
@@ -99,7 +100,7 @@ def root(
         bool, typer.Option("--json", help="Print one JSON document on stdout; progress on stderr.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Connect and say what would change; change nothing.")
+        bool, typer.Option("--dry-run", help="up, provision, down: say what would change, change nothing.")
     ] = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for tracebacks.")] = 0,
     project: Annotated[
@@ -152,7 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         code = 7
     except Exception as error:  # noqa: BLE001  the last line of defence: an internal error is reported as such
-        code = _report_internal(error, words)
+        code = _report_other(error, words)
     # Typer turns Ctrl-C into 130; for this program a cancelled run is 7.
     sys.exit(7 if code == 130 else code if isinstance(code, int) else 0)
 
@@ -169,10 +170,15 @@ def _report(error: DeployctlError, *, as_json: bool, verbose: bool) -> int:
     return error.exit_code
 
 
-def _report_internal(error: Exception, words: list[str]) -> int:
+def _report_other(error: Exception, words: list[str]) -> int:
     show = getattr(error, "show", None)
     if callable(show) and hasattr(error, "exit_code"):  # Typer's own usage errors know how to show themselves
         show()
+        if "--json" in words:
+            from deployctl.cli.output import print_json
+
+            said = str(getattr(error, "message", error)) or "a command is missing"
+            print_json({"error": {"kind": "UsageError", "message": said, "hint": "deployctl --help"}})
         return int(error.exit_code)
     if isinstance(error, typer.Abort):
         return 7

@@ -11,7 +11,7 @@ from deployctl.cli.app import globals_of
 
 def command(
     ctx: typer.Context,
-    model: Annotated[str | None, typer.Argument(help="Show this one in full.")] = None,
+    model: Annotated[str | None, typer.Argument(help="Only this one (--json shows all of it).")] = None,
 ) -> None:
     """List the models that deployctl knows, with the sizes of their variants, or show one."""
     from rich.table import Table

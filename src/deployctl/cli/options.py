@@ -24,6 +24,6 @@ Context = Annotated[int | None, typer.Option("--context", min=64, help="Context 
 KvType = Annotated[str, typer.Option("--kv-type", help="f16, q8_0 or q4_0.")]
 SloName = Annotated[str | None, typer.Option("--slo", help="The latency targets (inventory/slos.yml).")]
 WorkloadName = Annotated[str | None, typer.Option("--workload", help="What users do (inventory/workloads.yml).")]
-BudgetText = Annotated[str, typer.Option("--budget", help="quick, standard, certify, or a time such as 20m.")]
+BudgetText = Annotated[str, typer.Option("--budget", help="Time for the search: 20m, or quick, standard, certify.")]
 MaxUsers = Annotated[int | None, typer.Option("--max-users", min=1, help="Never try more users than this.")]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.")]

@@ -11,7 +11,7 @@ from deployctl.cli.app import globals_of
 
 def command(
     ctx: typer.Context,
-    plan: Annotated[str | None, typer.Argument(help="Show this one in full.")] = None,
+    plan: Annotated[str | None, typer.Argument(help="Only this one (--json shows all of it).")] = None,
 ) -> None:
     """List the plans that are sold, or show one."""
     from rich.table import Table

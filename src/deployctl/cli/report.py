@@ -28,6 +28,8 @@ def command(
         raise UsageError(f"--format {form}: not one of {', '.join(FORMATS)}")
     world = globals_of(ctx)
     if world.json:
+        if form not in ("terminal", "json"):
+            raise UsageError(f"--json and --format {form} exclude each other")
         form = "json"
     record = RunStore(world.data_dir).read(run)
     if form == "terminal" and output is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -24,10 +25,29 @@ def wanted_of(ctx: typer.Context) -> Wanted:
     given = {RENAMED.get(name, name): value for name, value in ctx.params.items()}
     _one_of("--engine", given.get("engine"), ENGINES)
     _one_of("--kv-type", given.get("kv_type"), KV_TYPES)
+    for option, path in (
+        ("--gguf", given.get("gguf")),
+        ("--ollama-archive", given.get("archive")),
+        ("--key", given.get("key_file")),
+    ):
+        if path is not None and not path.is_file():
+            raise UsageError(f"{option} {path} is not a file")
+    weights = given.get("gguf")
+    if weights is not None and not is_gguf(weights):
+        raise UsageError(f"--gguf {weights} is not a GGUF file", hint="it has to begin with the letters GGUF")
     known = {field.name for field in fields(Wanted)}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if name in known}
     chosen.setdefault("model", "")
     return Wanted(**chosen, key_policy="accept-new" if given.get("accept_new") else _policy())
+
+
+def is_gguf(path: Path) -> bool:
+    """Say whether the file begins as a GGUF file does."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(4) == b"GGUF"
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
 def place_of(world: Globals) -> Place:

@@ -19,7 +19,7 @@ from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.order import Order
 from deployctl.jobs.reach import Reached
 from deployctl.jobs.sold import missing, surplus, usable_cpus
-from deployctl.jobs.source import choose_gguf, choose_source
+from deployctl.jobs.source import choose_gguf, choose_source, refuse_unshipped
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.ollama.client import Server
 from deployctl.provision.deploy import ModelFiles, provision
@@ -64,7 +64,9 @@ class Served:
 
 
 def size_plan(wanted: Wanted, order: Order) -> Fit:
-    """Size against what the plan sells, before any host is touched; raises DoesNotFit."""
+    """Size against what the plan sells, before any host is touched; raises DoesNotFit, or ModelUnavailable."""
+    if wanted.engine == "embedded" and wanted.gguf is None:
+        refuse_unshipped(order.reference)
     return _choose(only_variant(wanted, order, wanted.engine), order, Capacity.of_plan(order.plan))
 
 

@@ -73,7 +73,8 @@ def measure(
                 emit=emit,
                 **({"max_users": max_users} if max_users else {}),
             )
-            current.detail = f"{len(result.probes)} probes, {result.status}"
+            count = len(result.probes)
+            current.detail = f"{count} probe{'s' if count != 1 else ''}, {result.status.replace('_', ' ')}"
     return Measured(alone, result, load_s, tuple(driver.sample_files))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled
-from deployctl.events import Emit, step
+from deployctl.events import Emit, Warned, step
 from deployctl.jobs.deploy import deploy, plan_deployment, size_plan
 from deployctl.jobs.order import resolve
 from deployctl.jobs.reach import reach
@@ -41,6 +41,8 @@ def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry
         with reach(wanted, catalog, place, watch) as reached:
             host = str(reached.target)
             if not dry_run:
+                if reached.sandbox:
+                    emit(Warned("the sandbox is switched off when this command ends; its disk is kept"))
                 with deploy(wanted, order, reached, project, place, log, watch) as served:
                     return Provisioned(host, served.fit, served.play, watch.timings)
             planned = plan_deployment(wanted, order, reached, place, watch)

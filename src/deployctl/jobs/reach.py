@@ -38,16 +38,17 @@ def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit) -> Iterato
     """Connect to the host and read its facts; the sandbox is switched on for the duration of the block."""
     from deployctl.hosts.ssh import connect
 
+    sandbox = wanted.host is None and wanted.plan == SANDBOX
+    found = None if sandbox else find_target(wanted, catalog, place)
     place.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with ExitStack() as stack:
         with step(emit, "host", "Connecting over SSH") as current:
-            sandbox = wanted.host is None and wanted.plan == SANDBOX
-            if sandbox:
+            if found is None:
                 from deployctl.sandbox.host import SandboxHost
 
                 target = stack.enter_context(SandboxHost(place.sandbox)).target
             else:
-                target = find_target(wanted, catalog, place)
+                target = found
             session = stack.enter_context(connect(target, wanted.key_policy, ask=place.ask))
             facts = gather(session)
             current.detail = describe(target, facts)
@@ -56,6 +57,8 @@ def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit) -> Iterato
 
 def find_target(wanted: Wanted, catalog: Catalog, place: Place) -> Target:
     """The host that was named, else the only inventory host of that plan; raises UsageError otherwise."""
+    if wanted.host is None and wanted.plan is None:
+        raise UsageError("no host was named", hint="--host user@address[:port], or --plan ID")
     if wanted.host is None:
         fitting = [host for host in catalog.hosts.values() if host.plan == wanted.plan]
         if len(fitting) == 1:
@@ -63,10 +66,14 @@ def find_target(wanted: Wanted, catalog: Catalog, place: Place) -> Target:
         found = "no host" if not fitting else f"{len(fitting)} hosts ({', '.join(host.name for host in fitting)})"
         raise UsageError(
             f"inventory/hosts.yml lists {found} of plan {wanted.plan}",
-            hint="--host user@address[:port], or --host NAME of inventory/hosts.yml",
+            hint="--host user@address[:port], or list it there (inventory/hosts.example.yml shows how)",
         )
     if wanted.host in catalog.hosts:
         return _from_inventory(catalog.hosts[wanted.host], wanted, place)
+    if wanted.host in catalog.plans:
+        raise UsageError(
+            f"{wanted.host} is a plan, not a host", hint=f"--plan {wanted.host} --host user@address[:port]"
+        )
     if "@" not in wanted.host and catalog.hosts and "." not in wanted.host and ":" not in wanted.host:
         catalog.host(wanted.host)  # a bare word: most likely a misspelt name, so offer the nearest
     return parse_host(wanted.host, known_hosts=place.known_hosts, key_file=wanted.key_file)

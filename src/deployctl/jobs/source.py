@@ -49,12 +49,19 @@ def choose_gguf(wanted: Wanted, source: Source, place: Place, reference: str) ->
         return None
     from deployctl.sandbox import model
 
+    refuse_unshipped(reference)
+    return model.gguf_path(place.cache_dir)
+
+
+def refuse_unshipped(reference: str) -> None:
+    """Raise ModelUnavailable for any model but the one that the embedded engine ships."""
+    from deployctl.sandbox import model
+
     if reference != model.MODEL.reference:
         raise ModelUnavailable(
             f"the embedded engine has no {reference}, only {model.MODEL.reference}",
             hint=f"--model {model.MODEL.reference}, or bring the weights: --gguf FILE, or --engine ollama",
         )
-    return model.gguf_path(place.cache_dir)
 
 
 def _embedded(facts: HostFacts, place: Place) -> Source:

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from deployctl.catalog.load import load_catalog
-from deployctl.errors import Cancelled, UsageError
+from deployctl.errors import Cancelled, DeployctlError, UsageError
 from deployctl.events import Emit, step
 from deployctl.hosts.tunnel import open_tunnel
 from deployctl.jobs.loading import LoadedModel, load
@@ -34,7 +34,11 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     catalog = load_catalog(project)
     plan = catalog.plan(wanted.plan) if wanted.plan else None
     question = ask(wanted, catalog, plan)
-    if url is None and wanted.host is None and wanted.plan in (None, SANDBOX):
+    if url is None and wanted.host is None and wanted.plan == SANDBOX:
+        raise UsageError(
+            "the sandbox lives only while `up` runs", hint=f"deployctl up --plan sandbox --model {wanted.model}"
+        )
+    if url is None and wanted.host is None and wanted.plan is None:
         raise UsageError(
             "there is nothing to test", hint="--url http://address:11434, --host user@address or --plan ID"
         )
@@ -70,13 +74,17 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
                 "host": host_block(reached) if reached else None,
                 **_external_blocks(wanted, loaded),
             }
+    except DeployctlError:
+        store.abandon(run.id)
+        raise
     except KeyboardInterrupt:
+        store.abandon(run.id)
         raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
     notes = () if host_watch else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
     with step(watch, "record", "Writing record and report") as current:
         record = make_record(run.id, watch, question, measured, blocks, plan=plan, seed=wanted.seed, notes=notes)
         keep(store, record, project)
-        current.detail = str(run.dir)
+        current.detail = run.id
     return Outcome(record, run)
 
 

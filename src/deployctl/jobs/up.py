@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from deployctl.catalog.load import load_catalog
-from deployctl.errors import Cancelled
+from deployctl.errors import Cancelled, DeployctlError
 from deployctl.events import Emit, step
 from deployctl.jobs.deploy import deploy, size_plan
 from deployctl.jobs.measure import measure
@@ -66,12 +66,16 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
                 "host": host_block(reached),
                 **served_blocks(order, reached, served),
             }
+    except DeployctlError:
+        store.abandon(run.id)
+        raise
     except KeyboardInterrupt:
+        store.abandon(run.id)
         raise Cancelled(f"cancelled; what was measured so far is kept in {run.dir}", hint="deployctl runs") from None
     with step(watch, "record", "Writing record and report") as current:
         record = make_record(
             run.id, watch, order.question, measured, blocks, plan=order.plan, seed=wanted.seed, notes=notes
         )
         keep(store, record, project)
-        current.detail = str(run.dir)
+        current.detail = run.id
     return Outcome(record, run)

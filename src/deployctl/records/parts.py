@@ -209,7 +209,7 @@ class Probe(Part):
 
     users: int = Field(ge=1, description="concurrent users")
     verdict: Verdict = Field(description="`pass`, `fail`, `inconclusive` or `invalid`")
-    requests: Count = Field(description="requests sent, warm-up included")
+    requests: Count = Field(description="steady requests, which the attainment is of")
     effective_n: float | None = Field(
         default=None, ge=0, description="independent requests that the steady part is worth"
     )
@@ -224,7 +224,9 @@ class Probe(Part):
     tokens_per_s: float | None = Field(default=None, ge=0, description="tokens generated per second, all users")
     invalid_reasons: tuple[str, ...] = Field(default=(), description="what makes the probe void; empty: it counts")
     seconds: Seconds | None = Field(default=None, description="time that the level held the host, seconds")
-    discarded: Count = Field(default=0, description="of them, discarded as warm-up")
+    discarded: Count = Field(
+        default=0, description="further requests: warm-up, and those still open when the probe was decided"
+    )
     broken_by: dict[str, Count] = Field(
         default_factory=dict, description="requests that broke each factor (`ttft`, `tpot`, `e2e`, `failures`)"
     )

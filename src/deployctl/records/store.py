@@ -110,6 +110,12 @@ class RunStore:
             raise RecordError(f"cannot write {path}: {error.strerror}") from None
         return path
 
+    def abandon(self, run_id: str) -> None:
+        """Give up a run that never got anywhere: its folder goes, unless something was kept in it."""
+        self.release(run_id)
+        with contextlib.suppress(OSError):
+            (self.root / run_id).rmdir()
+
     def release(self, run_id: str) -> None:
         """Say that this process no longer works on the run (``write`` does it, and so does the process's end)."""
         descriptor = self._locks.pop(run_id, None)

@@ -178,6 +178,7 @@ def capacity(block: Capacity, slo: Slo, plan: str, model: str) -> Answer:
             ]
             if bound is not None:
                 details.append(f"More than {users(bound)} can be ruled out; below that, nothing is proven.")
+            details.append("More time decides more: give the search a longer --budget.")
             return Answer(headline, (*details, *_limiting(block)), "mixed")
         case "invalid":
             return Answer(
