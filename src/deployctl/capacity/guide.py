@@ -105,7 +105,7 @@ class Guide:
         terms = self._terms(levels, now, running)
 
         def weighed(base: int) -> Plan:
-            return weigh_levels(levels, base, posterior, self._slo.attainment, terms, self._aim, now.left_s)
+            return weigh_levels(levels, base, posterior, self._slo.attainment, terms, self._aim, now.left_s, self._max)
 
         plan = weighed(now.certified)
         floor = min(int(posterior.quantile(_SURE)), int(levels[-1]))

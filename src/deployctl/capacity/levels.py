@@ -12,6 +12,7 @@ from deployctl.capacity.belief import Posterior
 from deployctl.capacity.probe import Floats
 
 _MOST_CANDIDATES = 24
+_BRISK = 0.2  # requests/s from which on a host is not slow
 _REAL_GAIN = 0.02  # tolerances of shortfall
 _NOTHING_SOLD = 4.0  # what it costs to end with nothing certified, in tolerances
 
@@ -94,12 +95,20 @@ def candidates(certified: int, ceiling: int, posterior: Posterior, keep: int | N
     return np.unique(np.clip(np.round(np.array([*wide, *near, keep or low])), low, high).astype(np.int64))
 
 
-def shortfall(certified: Floats | float, capacity: Floats, tolerance: float) -> Floats:
-    """Loss of selling ``certified`` where ``capacity`` would hold, in tolerances; next to nothing within one."""
+def shortfall(certified: Floats | float, capacity: Floats, tolerance: float, most: float) -> Floats:
+    """Loss of selling ``certified`` where ``capacity`` would hold, in tolerances; next to nothing within one.
+
+    ``most``: the search's maximum; a capacity beyond it asks for exactly that.
+    """
+    below_most = (capacity >= most) & (np.asarray(certified) < most)
+    capacity = np.minimum(capacity, most)
     off = np.maximum(capacity - certified, 0.0) / np.maximum(1.0, tolerance * capacity)
     loss = 0.1 * np.minimum(off, 1.0) + np.where(off > 1.0, 0.6, 0.0) + 0.4 * np.clip(off - 1.0, 0.0, 100.0)
     return np.asarray(
-        loss + np.where(np.asarray(certified) == 0, _NOTHING_SOLD, 0.0) * (capacity > 0), dtype=np.float64
+        loss
+        + np.where(below_most, 0.5, 0.0)
+        + np.where(np.asarray(certified) == 0, _NOTHING_SOLD, 0.0) * (capacity > 0),
+        dtype=np.float64,
     )
 
 
@@ -111,6 +120,7 @@ def weigh_levels(
     terms: Terms,
     aim: Aim,
     left_s: float,
+    most: int,
 ) -> Plan:
     """The worth of each level: chance of passing times what passing is worth, less the price of the expected time.
 
@@ -129,12 +139,14 @@ def weigh_levels(
     passes = holds & (to_pass <= cap)
     cost = np.where(passes, to_pass, np.minimum(to_give_up, cap))
     capacity = posterior.n_star[:, None]
-    gain = shortfall(float(certified), capacity, aim.tolerance) - shortfall(
-        levels.astype(np.float64)[None, :], capacity, aim.tolerance
+    gain = shortfall(float(certified), capacity, aim.tolerance, most) - shortfall(
+        levels.astype(np.float64)[None, :], capacity, aim.tolerance, most
     )
     expected_gain = (posterior.weights[:, None] * np.where(passes, gain, 0.0)).sum(axis=0)
     expected_cost = (posterior.weights[:, None] * cost).sum(axis=0)
-    price = 1.0 / min(aim.patience_s, max(left_s, 1.0))
+    # A slow host makes every answer dear; there the last user is worth less of its time.
+    pace = min(1.0, float(terms.rate.mean()) / _BRISK)
+    price = 1.0 / min(aim.patience_s * (0.4 + 0.6 * pace), max(left_s, 1.0))
     return Plan(levels, expected_gain, expected_cost, price)
 
 
