@@ -17,7 +17,7 @@ demo: system-demo $(READY) ## the whole job on this machine, no server needed
 test: system-test $(READY) ## run every test that this machine can run
 	$(BIN)/python -m pytest
 
-check: system-demo $(READY) ## ruff, format, mypy, yamllint, ansible-lint, the lock file
+check: system-demo $(READY) ## ruff, format, mypy, yamllint, ansible-lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
