@@ -12,7 +12,7 @@ from deployctl.capacity.control import Control
 from deployctl.capacity.probe import Floats, Look, Slo
 from deployctl.stats.batches import batch_means, shrunk_inflation, slowest
 from deployctl.stats.binomial import clopper_pearson
-from deployctl.stats.sequential import log_e_above, log_e_below, log_e_mean_above, mix
+from deployctl.stats.sequential import BETTER, Alternatives, log_e_above, log_e_below, log_e_mean_above, mix
 from deployctl.stats.warmup import mser5
 
 WARM_CYCLES = 1.25
@@ -82,6 +82,7 @@ class Evidence:
     cycles: float
     inflation: float
     series: Series
+    alternatives: Alternatives = BETTER
 
     @property
     def hits(self) -> float:
@@ -122,7 +123,7 @@ class Evidence:
             return 0.0
         series = self.series.after(math.ceil(EXPLORED_CYCLES * self.users))
         missed = float(series.missed.sum()) / self.inflation
-        plain = log_e_above(len(series.missed) / self.inflation - missed, missed, target)
+        plain = log_e_above(len(series.missed) / self.inflation - missed, missed, target, self.alternatives)
         if not self.controlled:
             return plain
         pieces = [plain]
@@ -170,16 +171,31 @@ def steady(look: Look, slo: Slo, control: Control | None = None) -> tuple[Series
     return Series(missed, kept.margin, lasted, deviations[kept.place], doubt, -mean), warm_until
 
 
-def weigh(series: Series, users: int, expected_inflation: float | None = None) -> Evidence:
-    """Put figures to the outcomes of one level; ``expected_inflation`` is what to assume where they say too little."""
+def weigh(
+    series: Series, users: int, expected_inflation: float | None = None, alternatives: Alternatives = BETTER
+) -> Evidence:
+    """Put figures to the outcomes of one level; ``expected_inflation`` is what to assume where they say too little.
+
+    ``alternatives``: what a test for passing bets on, chosen before the first of the outcomes.
+    """
     count = len(series.missed)
     if count == 0:
-        return Evidence(users, 0, float("nan"), 0.0, 0.0, 1.0, float("nan"), 0.0, 1.0, series)
+        return Evidence(users, 0, float("nan"), 0.0, 0.0, 1.0, float("nan"), 0.0, 1.0, series, alternatives)
     spread = inflation(series, users, expected_inflation or usual_inflation(users))
     effective = count / spread
     share = 1.0 - float(series.missed.mean())
     plain = Evidence(
-        users, count, share, effective, 0.0, 1.0, users * series.seconds / count, count / users, spread, series
+        users,
+        count,
+        share,
+        effective,
+        0.0,
+        1.0,
+        users * series.seconds / count,
+        count / users,
+        spread,
+        series,
+        alternatives,
     )
     share, effective = _controlled(plain)
     low, high = clopper_pearson(share * effective, effective)

@@ -17,9 +17,12 @@ from deployctl.capacity.levels import Aim, Plan, Terms, candidates, log_need, we
 from deployctl.capacity.probe import Look, Slo
 from deployctl.capacity.result import Prior
 from deployctl.capacity.twin import Forecast, Twin, demand_of, fit, forecast
+from deployctl.stats.sequential import BETTER, Alternatives
 
 _SURE = 0.05  # the capacity is believed to be at least this quantile whatever comes
 _PLENTY = 4.0  # times the cost of certifying it must be left before more is tried first
+_CLOSEST = 0.95  # odds of a miss, in those at the target: nearer ones are not worth betting on
+_LIKELY = 0.2  # weight of each of four bets on what is believed; the rest is spread
 _LEFT = 0.5  # share of the variance that a control variate is expected to leave before it was tried
 
 
@@ -45,6 +48,7 @@ class Guide:
         self.history = History()
         self.twin: Twin | None = None
         self._forecast: Forecast | None = None
+        self._alternatives: dict[int, Alternatives] = {}
         self._slo = slo
         self._prior = prior
         self._max = max_users
@@ -85,6 +89,30 @@ class Guide:
         usual = usual_inflation(users, self._prior.slots)
         told = self._forecast.inflation(users) if self._forecast is not None else None
         return usual if told is None else math.sqrt(usual * told)
+
+    def alternatives(self, users: int) -> Alternatives:
+        """What to bet on at a level: the belief's own idea of its misses, fixed before the level's first outcome."""
+        if users not in self._alternatives:
+            self._alternatives[users] = self._bets(users)
+        return self._alternatives[users]
+
+    def _bets(self, users: int) -> Alternatives:
+        posterior = self.posterior()
+        miss = posterior.miss(np.array([users]))[:, 0]
+        target = self._slo.attainment
+        odds = (miss / (1.0 - miss)) / ((1.0 - target) / target)
+        holds = odds < _CLOSEST
+        if posterior.weights[holds].sum() < 0.01:
+            return BETTER
+        order = np.argsort(odds[holds])
+        summed = np.cumsum(posterior.weights[holds][order])
+        places = np.searchsorted(summed, np.array([0.1, 0.35, 0.65, 0.9]) * summed[-1])
+        likely = odds[holds][order][np.minimum(places, len(order) - 1)]
+        rest = 1.0 - 4 * _LIKELY
+        return Alternatives(
+            (*(float(x) for x in likely), *BETTER.multiples),
+            (*(_LIKELY for _ in likely), *(rest * weight for weight in BETTER.weights)),
+        )
 
     def posterior(self, running: Evidence | None = None) -> Posterior:
         """The belief given all that was seen."""

@@ -195,6 +195,7 @@ class _Search:
             alpha_pass=alpha,
             alpha_fail=1.0 - self._confidence if level == 1 else alpha,
             expected_inflation=self._guide.expected_inflation(level),
+            alternatives=self._guide.alternatives(level),
             earlier=self._guide.history.series(level),
             control=self._guide.control(),
             worth_it=self._worth_it,

@@ -12,6 +12,7 @@ from deployctl.capacity.probe import Look, ProbeRun, Requests, Slo, Verdict
 from deployctl.capacity.result import ProbeSummary
 from deployctl.events import Emit, ProbeMoved, discard
 from deployctl.stats.quantiles import percentiles
+from deployctl.stats.sequential import BETTER, Alternatives
 
 
 class Trial:
@@ -31,6 +32,7 @@ class Trial:
         alpha_pass: float,
         alpha_fail: float,
         expected_inflation: float | None = None,
+        alternatives: Alternatives = BETTER,
         earlier: Series = NOTHING,
         control: Control | None = None,
         worth_it: Callable[[Evidence, Look], bool] = lambda _evidence, _look: True,
@@ -40,12 +42,13 @@ class Trial:
         self.slo = slo
         self.verdict: Verdict = "inconclusive"
         self.series = earlier
-        self.evidence = weigh(earlier, users, expected_inflation)
+        self.evidence = weigh(earlier, users, expected_inflation, alternatives)
         self.warm_until_s = 0.0
         self.ended_s = 0.0
         self._need_pass = math.log(1.0 / alpha_pass)
         self._need_fail = math.log(1.0 / alpha_fail)
         self._expected = expected_inflation
+        self._alternatives = alternatives
         self._earlier = earlier
         self._control = control
         self._worth_it = worth_it
@@ -66,7 +69,7 @@ class Trial:
         if len(series.missed) == 0:
             return True
         self.series = self._earlier + series
-        self.evidence = found = weigh(self.series, self.users, self._expected)
+        self.evidence = found = weigh(self.series, self.users, self._expected, self._alternatives)
         self._emit(ProbeMoved(self.users, found.requests, found.attainment, found.low, found.high, look.now_s))
         if found.cycles >= LEAST_CYCLES and found.for_passing(self.slo.attainment) >= self._need_pass:
             self.verdict = "pass"

@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-# Odds of a miss under each alternative, as multiples of the odds under the hypothesis, and the weight of each: a host
-# far below its capacity misses nothing, so "never" is worth betting on.
-_BETTER = np.array([0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9])
-_BETTER_WEIGHTS = np.array([0.4, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05])
+
+@dataclass(frozen=True)
+class Alternatives:
+    """What to bet on: odds of a miss as multiples of those under the hypothesis, and the weight of each (summing to 1).
+
+    To be chosen before the outcomes that are tested; any choice is sound, a good guess needs fewer of them.
+    """
+
+    multiples: tuple[float, ...]
+    weights: tuple[float, ...]
+
+
+BETTER = Alternatives((0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9), (0.4, 0.1, 0.1, 0.1, 0.1, 0.1, 0.05, 0.05))
+"""Any better share; a host far below its capacity misses nothing, so "never" is worth betting on."""
+
 _WORSE = np.array([1.15, 1.35, 1.6, 2.0, 3.0, 5.0, 10.0, 30.0])
 _WORSE_WEIGHTS = np.full(8, 1 / 8)
 
@@ -35,9 +47,9 @@ def _log_mixture(
     return top + math.log(float(np.sum(weights * np.exp(logs - top))))
 
 
-def log_e_above(hits: float, misses: float, share: float) -> float:
+def log_e_above(hits: float, misses: float, share: float, alternatives: Alternatives = BETTER) -> float:
     """Log of the evidence against "the share of hits is at most ``share``", from effective counts."""
-    return _log_mixture(hits, misses, share, _BETTER, _BETTER_WEIGHTS)
+    return _log_mixture(hits, misses, share, np.array(alternatives.multiples), np.array(alternatives.weights))
 
 
 def log_e_below(hits: float, misses: float, share: float) -> float:
