@@ -10,7 +10,6 @@ from deployctl.capacity.guide import Guide, Situation
 from deployctl.capacity.levels import Aim
 from deployctl.capacity.probe import Look, Prober, Slo, Verdict
 from deployctl.capacity.result import Budget, Prior, ProbeSummary, Result, Status
-from deployctl.capacity.steadiness import cliff, drift
 from deployctl.capacity.trial import Trial
 from deployctl.errors import UsageError
 from deployctl.events import Emit, ProbeEnded, Warned, discard
@@ -85,9 +84,6 @@ class _Search:
         self._notes: list[str] = []
         self._probes: list[ProbeSummary] = []
         self._looks: list[Look] = []
-        self._witnessed: list[Look] = []  # void probes too
-        self._checked = 0  # requests at the last check for drift
-        self._drifted = False
         self._certified = 0
         self._failed: int | None = None  # the lowest level proven not to hold
         self._given_up: Counter[int] = Counter()
@@ -158,14 +154,6 @@ class _Search:
         own, most = plan.at(found.users), plan.at(best)
         return found.users == best or own >= most - _LOYALTY or own >= (1.0 - _LOYALTY) * most
 
-    def _unsteady(self, look: Look) -> str | None:
-        """Check for drift now and then: whenever a third more has been seen than at the last check."""
-        seen = sum(len(past.requests) for past in self._witnessed) + len(look.requests)
-        if self._guide.twin is None or seen < 1.33 * self._checked:
-            return None
-        self._checked = seen
-        return drift((*self._witnessed, look), self._guide.twin)
-
     def _falls_out_of_step(self, found: Evidence, look: Look) -> bool:
         long = found.cycle_s > 0 and look.now_s / found.cycle_s > _IN_STEP_CYCLES
         return long and found.controlled and found.left < _USEFUL
@@ -211,15 +199,12 @@ class _Search:
             earlier=self._guide.history.series(level),
             control=self._guide.control(),
             worth_it=self._worth_it,
-            gate=self._unsteady,
             emit=self._emit,
         )
         allowed = max(1.0, self._left() - self._drain_reserve(level))
         run = self._prober(level, trial.go_on, allowed)
         summary = trial.close(run)
         self._probes.append(summary)
-        self._witnessed.append(run.last)
-        self._drifted |= any(reason.startswith("drift") for reason in summary.invalid_reasons)
         if summary.verdict != "invalid":
             self._looks.append(run.last)
             self._guide.learn(tuple(self._looks))
@@ -253,11 +238,6 @@ class _Search:
 
     def _result(self) -> Result:
         status: Status
-        certified = self._certified
-        if self._void and self._drifted:
-            # What passed before the host changed was another host's number.
-            self._notes.append(f"the host did not keep its speed; {certified} users had passed until then")
-            self._certified = 0
         if self._certified >= self._max:
             status = "at_least"
         elif self._certified:
@@ -298,7 +278,5 @@ class _Search:
                         f"not monotone: {high.users} users did better ({high.attainment:.3f}) "
                         f"than {low.users} ({low.attainment:.3f})"
                     )
-        if self._guide.twin is not None and (found := cliff(self._guide.twin)) is not None:
-            self._notes.append(found)
         if self._void:
             self._notes.append("the last level was void twice; what was certified before it stands")
