@@ -148,6 +148,23 @@ def test_a_wish_that_cannot_be_meant_is_refused_before_anything_is_contacted(
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.parametrize(
+    "url", ["https://127.0.0.1:9", "http://[::1", "http://127.0.0.1:99999", "http://a:secret@127.0.0.1:9", "ftp://x"]
+)
+def test_a_url_that_cannot_be_driven_is_refused_without_repeating_secrets(url: str, tmp_path: Path) -> None:
+    answer = run("--data-dir", str(tmp_path / "data"), "test", "--model", "m", "--url", url, cwd=tmp_path)
+    assert answer.returncode == 2, answer.stderr
+    assert "secret" not in answer.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("name", ["p 100%", "d${HOME}", "q'uote", "{{ x }}", 'two"'])
+def test_a_data_directory_that_ssh_or_ansible_would_read_as_code_is_refused(name: str, tmp_path: Path) -> None:
+    answer = run("--data-dir", str(tmp_path / name), "plans", cwd=tmp_path)
+    assert answer.returncode == 2
+    assert "--data-dir" in answer.stderr
+
+
 def test_lists_are_json_when_asked_for() -> None:
     plans = json.loads(run("plans", "--json").stdout)
     assert {"sandbox", "cpu-32gb", "gpu-a100-80"} <= {plan["id"] for plan in plans}

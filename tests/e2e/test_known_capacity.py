@@ -1,5 +1,7 @@
 """The whole measurement over real sockets, against a server whose capacity follows from arithmetic."""
 
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,35 @@ prompt:
   ttft_s: 0.08
   attainment: 0.9
 """
+
+
+def test_a_server_that_dies_in_mid_search_is_lost_and_not_slow(
+    shell: Any, tmp_path: Path, wait_for: Callable[..., None]
+) -> None:
+    err = tmp_path / "stderr"
+    with running_simulator(Scenario.model_validate(SCENARIO)) as url, err.open("w") as sink:
+        words = ("test", "--url", url, "--model", "sim:latest", "--workload", "demo", "--slo", "demo", "--budget", "5m")
+        child = subprocess.Popen(
+            [*shell.command, "--data-dir", str(shell.data_dir), *words],
+            stdout=subprocess.DEVNULL,
+            stderr=sink,
+            cwd=shell.cwd,
+            env=shell.env,
+            start_new_session=True,
+        )
+        try:
+            wait_for(lambda: "within the SLO" in err.read_text() or child.poll() is not None, "the first looks")
+            assert child.poll() is None, err.read_text()
+        except BaseException:
+            child.kill()
+            raise
+    try:
+        assert child.wait(timeout=90) == 3, err.read_text()
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    assert "does not serve" not in err.read_text()
 
 
 def test_a_server_of_three_slots_holds_three_users_who_never_think(shell: Any, tmp_path: Path, root: Path) -> None:

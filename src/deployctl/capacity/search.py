@@ -127,7 +127,15 @@ class _Search:
         if (found := self._guide.choose(self._situation())) is not None:
             return found[0]
         # Nobody certified and nothing promising: one user is the question that must be answered.
-        return 1 if self._certified == 0 and self._failed != 1 and self._given_up[1] < _VISITS else None
+        if self._certified == 0:
+            return 1 if self._failed != 1 and self._given_up[1] < _VISITS else None
+        # The time is paid for: why not one more?
+        above = self._certified + 1
+        return above if self._spare and self._asks_for_proof(above) else None
+
+    def _asks_for_proof(self, level: int) -> bool:
+        """Whether ``level`` is one more than what is certified, and nothing has shown yet that it does not hold."""
+        return level == self._certified + 1 <= self._max and self._failed != level and self._given_up[level] < _VISITS
 
     def _worth_it(self, found: Evidence, look: Look) -> bool:
         """Whether the running trial is still the best use of the next second."""
@@ -149,7 +157,7 @@ class _Search:
             return True
         chosen = self._guide.choose(self._situation(), found)
         if chosen is None:
-            return False
+            return self._spare and self._asks_for_proof(found.users)
         best, plan = chosen
         own, most = plan.at(found.users), plan.at(best)
         return found.users == best or own >= most - _LOYALTY or own >= (1.0 - _LOYALTY) * most

@@ -87,10 +87,9 @@ def command(
 
 
 def _show(advice: Advice, *, explain: bool) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
-    from deployctl.cli.output import stdout_console
+    from deployctl.cli.output import escape, stdout_console
     from deployctl.units import format_bytes, format_seconds
 
     console = stdout_console()
@@ -133,8 +132,9 @@ def _show(advice: Advice, *, explain: bool) -> None:
 
 
 def _bullets(sentences: tuple[str, ...]) -> Table:
-    from rich.markup import escape
     from rich.table import Table
+
+    from deployctl.cli.output import escape
 
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
     table.add_column(width=3, justify="right")

@@ -6,12 +6,11 @@ import json
 from typing import TYPE_CHECKING
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
 from deployctl.cli.context import Globals
-from deployctl.cli.output import print_json, stdout_console
-from deployctl.errors import MeasurementError, NegativeAnswer
+from deployctl.cli.output import escape, print_json, stdout_console
+from deployctl.errors import DeployctlError, MeasurementError, NegativeAnswer
 from deployctl.jobs.recording import sizing_block
 from deployctl.jobs.reporting import REPORT, Outcome
 from deployctl.report import terminal
@@ -38,8 +37,12 @@ def show_run(outcome: Outcome, world: Globals) -> None:
     else:
         console = stdout_console()
         console.print(terminal.render(record))
+        if outcome.problem:
+            console.print(f"[red]not kept:[/] {escape(outcome.problem)}", soft_wrap=True)
         console.print(f"record  {escape(str(outcome.run.dir / 'record.json'))}", soft_wrap=True)
         console.print(f"report  {escape(str(outcome.run.dir / REPORT))}", soft_wrap=True)
+    if outcome.problem:
+        raise typer.Exit(DeployctlError.exit_code)
     code = EXIT_BY_STATUS[record.capacity.status]
     if code:
         raise typer.Exit(code)

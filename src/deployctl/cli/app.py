@@ -144,8 +144,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of its outcome."""
     words = hoist(sys.argv[1:] if arguments is None else arguments)
     for ending in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(ending, _interrupt)  # whoever asks us to end gets what Ctrl-C gets: an orderly clean-up
-    verbose = any((word.startswith("-v") and set(word[1:]) == {"v"}) or word == "--verbose" for word in words)
+        if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup stays nohup
+            signal.signal(ending, _interrupt)  # whoever asks us to end gets what Ctrl-C gets: an orderly clean-up
+    verbose = sum(word.count("v") if set(word[1:]) == {"v"} else word == "--verbose" for word in words) >= 2
     try:
         code = app(words, prog_name="deployctl", standalone_mode=False)
     except DeployctlError as error:

@@ -9,6 +9,9 @@ from pathlib import Path
 from deployctl.errors import UsageError
 from deployctl.resources import Project
 
+UNUSABLE = frozenset("%\"'${}\\")
+"""What ssh_config, a shell or Jinja reads as more than a character; the data directory's path is told to all three."""
+
 
 @dataclass(frozen=True)
 class Globals:
@@ -25,12 +28,15 @@ class Globals:
         """Fill in the defaults: the working directory, and the user's data directory."""
         if project is not None and not project.is_dir():
             raise UsageError(f"--project {project} is not a folder")
+        where = (data_dir or _default_data_dir()).expanduser().absolute()
+        if set(str(where)) & UNUSABLE or not str(where).isprintable():
+            raise UsageError(f"--data-dir {str(where)!r}: ssh and Ansible would read some of these characters as code")
         return cls(
             json=json,
             dry_run=dry_run,
             verbose=verbose,
             project=Project((project or Path.cwd()).absolute()),
-            data_dir=(data_dir or _default_data_dir()).expanduser().absolute(),
+            data_dir=where,
         )
 
     @property

@@ -26,4 +26,4 @@ SloName = Annotated[str | None, typer.Option("--slo", help="The latency targets 
 WorkloadName = Annotated[str | None, typer.Option("--workload", help="What users do (inventory/workloads.yml).")]
 BudgetText = Annotated[str, typer.Option("--budget", help="Time for the search: 20m, or quick, standard, certify.")]
 MaxUsers = Annotated[int | None, typer.Option("--max-users", min=1, help="Never try more users than this.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Seed of everything that is drawn.")]

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.status import Status
 
 from deployctl.errors import DeployctlError
@@ -21,6 +21,11 @@ from deployctl.units import format_bytes, format_seconds
 QUIET_S = 5.0  # nothing is silent for longer than this
 MARKS = {"done": "[green]✓[/]", "skipped": "[dim]·[/]", "failed": "[red]✗[/]"}
 VERDICT_STYLES = {"pass": "green", "fail": "red", "inconclusive": "yellow", "invalid": "magenta"}
+
+
+def escape(text: str) -> str:
+    """Make foreign text harmless to print: no markup, no control characters (a server's words reach the terminal)."""
+    return escape_markup("".join(char if char.isprintable() or char == "\n" else "�" for char in text))
 
 
 def stdout_console() -> Console:

@@ -12,6 +12,25 @@ from deployctl.cli.wanting import place_of, wanted_of
 from deployctl.errors import UsageError
 
 
+def check_url(url: str) -> None:
+    """Refuse what the load generator cannot drive, before anything is contacted; never repeats a password."""
+    from urllib.parse import urlsplit
+
+    if "://" not in url:
+        raise UsageError(f"--url {url}: not a URL", hint=f"--url http://{url}")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise UsageError(f"--url: {error}", hint="--url http://127.0.0.1:11434") from None
+    if parts.username is not None or parts.password is not None:
+        raise UsageError("--url: a name or password in it is not supported", hint="--url http://address:port")
+    if parts.scheme != "http" or not parts.hostname or port == 0:
+        raise UsageError(
+            f"--url {url}: the load generator speaks plain HTTP only", hint="measure behind TLS, on http://address:port"
+        )
+
+
 def command(
     ctx: typer.Context,
     model: opt.ModelRef,
@@ -38,8 +57,8 @@ def command(
 
     if url is not None and host is not None:
         raise UsageError("--url and --host exclude each other")
-    if url is not None and not url.startswith(("http://", "https://")):
-        raise UsageError(f"--url {url}: not a URL", hint=f"--url http://{url}")
+    if url is not None:
+        check_url(url)
     world = globals_of(ctx)
     if world.dry_run:
         raise UsageError("test changes nothing on a host, so there is no dry run of it")

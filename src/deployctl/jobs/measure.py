@@ -14,11 +14,11 @@ from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.events import Emit, step
 from deployctl.jobs.order import Question
-from deployctl.jobs.watch import Watch
+from deployctl.jobs.watch import ServerWatch, Watch
 from deployctl.load.baseline import Baseline, baseline
 from deployctl.load.clientside import ClientLimits
 from deployctl.load.driver import LocustDriver
-from deployctl.load.prober import LoadProber, no_gates
+from deployctl.load.prober import LoadProber
 from deployctl.resources import Project
 from deployctl.units import format_seconds
 
@@ -51,6 +51,12 @@ def measure(
 
     Raises HostUnreachable when the host is lost on the way, MeasurementError when nothing can be measured.
     """
+    server = ServerWatch(url, reference)
+
+    def gates(began_s: float, ended_s: float) -> tuple[str, ...]:
+        host = watch(began_s, ended_s) if watch else ()
+        return (*host, *server(began_s, ended_s))
+
     with ExitStack() as stack:
         with step(emit, "generator", "Starting the load generator") as current:
             driver = stack.enter_context(
@@ -63,7 +69,7 @@ def measure(
                 f"first token {format_seconds(alone.ttft_s)}, {alone.decode_tokens_per_s:.1f} tokens/s for one user"
             )
         with step(emit, "search", "Searching for the capacity") as current:
-            prober = LoadProber(driver, gates=watch or no_gates, limits=client_limits(question.slo))
+            prober = LoadProber(driver, gates=gates, limits=client_limits(question.slo))
             prior = Prior(users_guess=guess_users(alone, slots, question.workload), slots=slots)
             result = search(
                 prober,

@@ -9,6 +9,7 @@ from deployctl.errors import Cancelled
 from deployctl.events import Emit, Warned, step
 from deployctl.jobs.deploy import deploy, plan_deployment, size_plan
 from deployctl.jobs.order import resolve
+from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import Stopwatch
 from deployctl.jobs.wanted import Place, Wanted
@@ -33,6 +34,7 @@ class Provisioned:
 def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False) -> Provisioned:
     """Bring the host to a loaded model; with ``dry_run`` connect, compare and change nothing."""
     watch = Stopwatch(emit)
+    announce(project, watch)
     catalog = load_catalog(project)
     order = resolve(wanted, catalog)
     size_plan(wanted, order)
@@ -68,6 +70,7 @@ def down(
 ) -> Provisioned:
     """Remove the engine from the host; with ``purge`` the models, the user and its home as well."""
     watch = Stopwatch(emit)
+    announce(project, watch)
     catalog = load_catalog(project)
     if wanted.plan is not None:
         catalog.plan(wanted.plan)

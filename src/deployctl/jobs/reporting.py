@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
+from deployctl.errors import DeployctlError
 from deployctl.records.schema import Record
 from deployctl.records.store import Run, RunStore
 from deployctl.resources import Project
@@ -18,11 +18,21 @@ class Outcome:
 
     record: Record
     run: Run
+    problem: str = ""  # why it could not be kept
 
 
-def keep(store: RunStore, record: Record, project: Project) -> Path:
-    """Write ``record.json`` (first: it is what cannot be made again) and ``report.html``; returns the report's path."""
+def keep(store: RunStore, record: Record, project: Project) -> str:
+    """Write ``record.json`` (first: it is what cannot be made again) and ``report.html``.
+
+    Returns why that failed, or "": a measurement of hours is shown even where the disk is full.
+    """
     from deployctl.report import html
 
-    store.write(record)
-    return store.attach(record.run_id, REPORT, html.render(record, project))
+    try:
+        store.write(record)
+        store.attach(record.run_id, REPORT, html.render(record, project))
+    except DeployctlError as error:
+        return error.message
+    except OSError as error:
+        return f"the record could not be kept: {error}"
+    return ""

@@ -12,6 +12,7 @@ from deployctl.hosts.tunnel import open_tunnel
 from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.measure import measure
 from deployctl.jobs.order import ask
+from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import SANDBOX, Reached, reach
 from deployctl.jobs.recording import Stopwatch, host_block, make_record
 from deployctl.jobs.reporting import Outcome, keep
@@ -31,6 +32,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     Behind a bare URL there is no session to the host, so nothing watches its CPUs: the record says so.
     """
     watch = Stopwatch(emit)
+    announce(project, watch)
     catalog = load_catalog(project)
     plan = catalog.plan(wanted.plan) if wanted.plan else None
     question = ask(wanted, catalog, plan)
@@ -83,9 +85,9 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     notes = () if host_watch else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
     with step(watch, "record", "Writing record and report") as current:
         record = make_record(run.id, watch, question, measured, blocks, plan=plan, seed=wanted.seed, notes=notes)
-        keep(store, record, project)
-        current.detail = run.id
-    return Outcome(record, run)
+        problem = keep(store, record, project)
+        current.detail = problem or run.id
+    return Outcome(record, run, problem)
 
 
 def _external_blocks(wanted: Wanted, loaded: LoadedModel) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from deployctl.events import Emit, step
 from deployctl.jobs.deploy import deploy, size_plan
 from deployctl.jobs.measure import measure
 from deployctl.jobs.order import resolve
+from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import (
     Stopwatch,
@@ -32,6 +33,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
     Raises DeployctlError of the kind that the README lists by exit code; Cancelled keeps the samples.
     """
     watch = Stopwatch(emit)
+    announce(project, watch)
     catalog = load_catalog(project)
     order = resolve(wanted, catalog)
     size_plan(wanted, order)
@@ -76,6 +78,6 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
         record = make_record(
             run.id, watch, order.question, measured, blocks, plan=order.plan, seed=wanted.seed, notes=notes
         )
-        keep(store, record, project)
-        current.detail = run.id
-    return Outcome(record, run)
+        problem = keep(store, record, project)
+        current.detail = problem or run.id
+    return Outcome(record, run, problem)

@@ -8,8 +8,32 @@ from contextlib import contextmanager
 from deployctl.errors import HostUnreachable
 from deployctl.hosts.ssh import Session
 from deployctl.hosts.tunnel import Tunnel
+from deployctl.ollama.client import Server
 from deployctl.telemetry.gates import judge
 from deployctl.telemetry.sampler import Sampler
+
+ALIVE_TIMEOUT_S = 10.0
+
+
+class ServerWatch:
+    """Is the server still there, and has it still the model: asked at every look of a probe.
+
+    Requests that fail because the server or the model is gone say nothing about how many users the host holds.
+    """
+
+    def __init__(self, url: str, reference: str) -> None:
+        self._server = Server(url, timeout_s=ALIVE_TIMEOUT_S)
+        self._reference = reference
+
+    def __call__(self, began_s: float, ended_s: float) -> tuple[str, ...]:
+        """Raise HostUnreachable or ModelUnavailable when it is gone; a server that is merely slow is not gone."""
+        del began_s, ended_s
+        try:
+            self._server.find(self._reference)
+        except HostUnreachable as error:
+            if not isinstance(error.__cause__, TimeoutError) and "imeout" not in type(error.__cause__).__name__:
+                raise
+        return ()
 
 
 class Watch:

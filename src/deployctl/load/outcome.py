@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from deployctl.load.exchange import Exchange
-from deployctl.load.samples import Sample
+from deployctl.load.samples import Failure, Sample
+from deployctl.load.streams import Final
 
 
 def to_sample(exchange: Exchange, **known: Any) -> Sample:
     """Return the sample of a finished exchange; ``known`` are the fields that the client itself decided."""
     stream, final = exchange.stream, exchange.final
+    error, message = exchange.failure, exchange.message
+    if error is None and final is not None:
+        error, message = _doubt(final, stream.chunks, math.isnan(stream.first_token_s), known.get("asked_tokens", 0))
     counters: dict[str, Any] = {}
     if final is not None:
         counters = {
@@ -33,6 +38,18 @@ def to_sample(exchange: Exchange, **known: Any) -> Sample:
         received_bytes=sum(stream.sizes),
         status=exchange.status,
         retry_after_s=exchange.retry_after_s,
-        error=None if exchange.failure is None else exchange.failure.value,
-        message=exchange.message,
+        error=None if error is None else error.value,
+        message=message,
     )
+
+
+def _doubt(final: Final, chunks: int, nothing_came: bool, asked: int) -> tuple[Failure | None, str]:
+    """Say why an answer that ended well is none: no token at all, or a count that its own stream contradicts."""
+    tokens = final.output_tokens
+    if nothing_came and tokens == 0:
+        return Failure.EMPTY, "the answer has no token"
+    if tokens < 2 and chunks > 3:
+        return Failure.BAD_COUNTERS, f"{tokens} tokens counted in {chunks} chunks"
+    if asked and tokens > asked + 1:
+        return Failure.BAD_COUNTERS, f"{tokens} tokens counted where at most {asked} were asked for"
+    return None, ""

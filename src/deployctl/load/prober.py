@@ -22,6 +22,8 @@ Gates = Callable[[float, float], tuple[str, ...]]
 _LEVEL_TIMEOUT_S = 30.0
 _LOOK_EVERY_S = 1.0
 _CUT_TIMEOUT_S = 5.0
+_SILENT_S = 10.0  # reports come twice a second
+_MANY, _SHORT = 20, 0.5  # after so many requests, answers below this share of the asked length are another workload
 
 
 def no_gates(begin_s: float, end_s: float) -> tuple[str, ...]:
@@ -82,6 +84,19 @@ class _Ledger:
         window = (self.begin_s, self.last.as_of_s)
         users = self.users if self.closed else 0  # Little's law for users holds in the closed loop
         return measure(users, window, self.samples, self.last.open_requests, self.next_starts, self.health)
+
+
+def _odd(ledger: _Ledger) -> tuple[str, ...]:
+    """What makes the outcomes themselves no measure of the workload: a silent client, answers that end early."""
+    reasons = []
+    silent_s = monotonic() - ledger.last.as_of_s
+    if silent_s > _SILENT_S:
+        reasons.append(f"client-bound: nothing was heard of the load process for {silent_s:.0f} s")
+    asked = sum(sample.asked_tokens for sample in ledger.samples if sample.ok)
+    given = sum(sample.output_tokens for sample in ledger.samples if sample.ok)
+    if len(ledger.samples) >= _MANY and asked and given < _SHORT * asked:
+        reasons.append(f"answers end early: {given / asked:.0%} of the asked tokens, so this is not the workload")
+    return tuple(reasons)
 
 
 class LoadProber:
@@ -162,7 +177,7 @@ class LoadProber:
         if not self.driver.alive:
             return (f"the load process died; read {self.driver.log_file}",)
         outside = self._gates(ledger.begin_s, ledger.last.as_of_s)
-        return (*client_bound(ledger.client(), self.limits), *outside)
+        return (*client_bound(ledger.client(), self.limits), *_odd(ledger), *outside)
 
     def _drain(self, ledger: _Ledger) -> tuple[str, ...]:
         """Let the open requests end, or cut them; return what is worth a note."""

@@ -25,6 +25,8 @@ class Failure(StrEnum):
     BAD_HTTP = "bad_http"  # not an HTTP/1.1 response
     BAD_UTF8 = "bad_utf8"
     BAD_JSON = "bad_json"
+    BAD_COUNTERS = "bad_counters"  # the final frame counts what cannot be
+    EMPTY = "empty"  # a final frame without any token before it: nobody was served
     CANCELLED = "cancelled"  # cut by our own stop: neither a hit nor a miss, see Sample.counts
 
 

@@ -18,6 +18,7 @@ from deployctl.load.samples import NAN, Failure
 
 _LINE_LIMIT = 16 * 1024 * 1024
 _NS = 1e-9
+_MOST = 2**31  # no counter of a single answer comes near it
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,24 @@ class LineStream:
             self.first_visible_s = now
 
 
+def _count(frame: dict[str, Any], name: str) -> int:
+    """Return a counter of the final frame, 0 where it is omitted; raises BadStream for what counts nothing."""
+    value: Any = frame.get(name, 0)
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise BadStream(Failure.BAD_COUNTERS, f"{name} is {value!r:.40}")
+    return int(value)
+
+
+def _duration(frame: dict[str, Any], name: str) -> float:
+    """Return a duration of the final frame in seconds, NaN where it is omitted; raises BadStream for what is none."""
+    value: Any = frame.get(name)
+    if value is None:
+        return NAN
+    if type(value) not in (int, float) or not 0 <= value < _MOST * 1e9:
+        raise BadStream(Failure.BAD_COUNTERS, f"{name} is {value!r:.40}")
+    return float(value) * _NS
+
+
 class NdjsonStream(LineStream):
     """The body of Ollama's streamed ``/api/chat`` or ``/api/generate``: one JSON object per line."""
 
@@ -150,13 +169,13 @@ class NdjsonStream(LineStream):
         if frame.get("done") is not True:
             return None
         return Final(
-            prompt_tokens=int(frame.get("prompt_eval_count", 0)),
-            output_tokens=int(frame.get("eval_count", 0)),
+            prompt_tokens=_count(frame, "prompt_eval_count"),
+            output_tokens=_count(frame, "eval_count"),
             done_reason=str(frame.get("done_reason", "")),
-            total_s=frame.get("total_duration", NAN) * _NS,
-            load_s=frame.get("load_duration", NAN) * _NS,
-            prompt_eval_s=frame.get("prompt_eval_duration", NAN) * _NS,
-            eval_s=frame.get("eval_duration", NAN) * _NS,
+            total_s=_duration(frame, "total_duration"),
+            load_s=_duration(frame, "load_duration"),
+            prompt_eval_s=_duration(frame, "prompt_eval_duration"),
+            eval_s=_duration(frame, "eval_duration"),
         )
 
     def text(self) -> str:

@@ -107,27 +107,40 @@ class Server:
         from ollama import ResponseError
 
         began = time.monotonic()
-        try:
-            with self._speaking():
+        with self._speaking():
+            try:
                 # An empty prompt loads the model and answers nothing.
                 self._patient.generate(reference, prompt="", keep_alive=-1)
-        except ResponseError as error:
-            raise ModelUnavailable(
-                f"{reference} does not load: {error.error}",
-                hint="journalctl -u ollama -n 50 on the host, or ask for fewer slots: --slots 1",
-            ) from error
+            except ResponseError as error:
+                raise ModelUnavailable(
+                    f"{reference} does not load: {error.error}",
+                    hint="journalctl -u ollama -n 50 on the host, or ask for fewer slots: --slots 1",
+                ) from error
         return time.monotonic() - began
 
     @contextmanager
     def _speaking(self) -> Iterator[None]:
         import httpx
+        from ollama import ResponseError
 
         try:
             yield
+        except ResponseError as error:
+            raise HostUnreachable(
+                f"the server at {self.url} does not answer as Ollama does: {error.error or error.status_code}"
+            ) from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # not JSON, or not of Ollama's shape
+            raise HostUnreachable(
+                f"the server at {self.url} does not answer as Ollama does: {_first_line(error)}"
+            ) from error
         except (httpx.HTTPError, ConnectionError) as error:
             raise HostUnreachable(
                 f"the server at {self.url} stopped answering: {error or type(error).__name__}"
             ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def version_tuple(version: str) -> tuple[int, ...]:
