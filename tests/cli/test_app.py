@@ -188,3 +188,24 @@ def test_global_options_may_follow_the_command() -> None:
 def test_completion_scripts_are_offered() -> None:
     answer = run("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1")
     assert "deployctl" in answer.stdout
+
+
+def test_an_interrupt_that_python_swallowed_is_delivered_at_the_next_event() -> None:
+    # An exception inside __del__ is printed and ignored (Python's data model), and a signal may well arrive there.
+    script = (
+        "import os, signal\n"
+        "from deployctl import interrupts\n"
+        "interrupts.install()\n"
+        "class Swallows:\n"
+        "    def __del__(self):\n"
+        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        "        for _ in range(1000): pass\n"
+        "one = Swallows()\n"
+        "del one\n"
+        "try: interrupts.check()\n"
+        "except KeyboardInterrupt: print('delivered')\n"
+        "interrupts.check()\n"
+        "print('once')"
+    )
+    answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert answer.stdout.split() == ["delivered", "once"]

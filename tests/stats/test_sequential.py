@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deployctl.stats.sequential import confidence_sequence, log_e_above, log_e_below
+from deployctl.stats.sequential import (
+    Alternatives,
+    confidence_sequence,
+    log_e_above,
+    log_e_below,
+    log_e_mean_above,
+    mix,
+)
 
 
 def test_evidence_of_a_spotless_run_is_the_hand_computed_mixture():
@@ -47,3 +54,37 @@ def test_a_confidence_sequence_holds_the_observed_share(hits, misses):
 def test_a_confidence_sequence_narrows():
     wide, narrow = confidence_sequence(90, 10, 0.05), confidence_sequence(9000, 1000, 0.05)
     assert wide[0] < narrow[0] < 0.9 < narrow[1] < wide[1]
+
+
+def test_any_choice_of_alternatives_keeps_the_mean_of_the_evidence_at_one():
+    bets = Alternatives((0.2, 0.7), (0.25, 0.75))
+    n, share = 30, 0.9
+    mean = sum(
+        math.comb(n, k) * share**k * (1 - share) ** (n - k) * math.exp(log_e_above(k, n - k, share, bets))
+        for k in range(n + 1)
+    )
+    assert mean == pytest.approx(1.0)
+
+
+def test_betting_on_a_mean_is_the_hand_computed_mixture_of_three_stakes():
+    # Stakes are 0.1, 0.35 and 0.9 of 1 / (mean - least) = 2; a value 0.25 above the mean pays 1 + 0.5 of that share.
+    gains = [1 + share * 2 * 0.25 for share in (0.1, 0.35, 0.9)]
+    assert log_e_mean_above(np.array([0.75]), 0.5, 0.0, 1.0) == pytest.approx(math.log(sum(gains) / 3))
+
+
+def test_betting_on_a_fair_coin_gains_nothing_on_average():
+    n = 12
+    mean = sum(
+        math.comb(n, k) * 0.5**n * math.exp(log_e_mean_above(np.repeat([1.0, 0.0], [k, n - k]), 0.5, 0.0, 1.0))
+        for k in range(n + 1)
+    )
+    assert mean == pytest.approx(1.0)
+
+
+def test_values_that_never_fall_below_their_mean_are_soon_believed():
+    # Host and twin agree in every request: only the twin's long-run attainment is left, 0.02 above the target.
+    assert log_e_mean_above(np.full(250, 0.97), 0.95, 0.0, 1.0) > math.log(20)
+
+
+def test_mixed_evidence_is_the_weighted_mean():
+    assert mix(np.log([4.0, 1.0]), np.array([0.25, 0.75])) == pytest.approx(math.log(1.75))

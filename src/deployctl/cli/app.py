@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
+from deployctl import interrupts
 from deployctl.errors import DeployctlError
 
 if TYPE_CHECKING:
@@ -143,9 +143,7 @@ def hoist(arguments: Sequence[str]) -> list[str]:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the code of its outcome."""
     words = hoist(sys.argv[1:] if arguments is None else arguments)
-    for ending in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(ending) is not signal.SIG_IGN:  # nohup stays nohup
-            signal.signal(ending, _interrupt)  # whoever asks us to end gets what Ctrl-C gets: an orderly clean-up
+    interrupts.install()
     verbose = sum(word.count("v") if set(word[1:]) == {"v"} else word == "--verbose" for word in words) >= 2
     try:
         code = app(words, prog_name="deployctl", standalone_mode=False)
@@ -157,11 +155,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = _report_other(error, words)
     # Typer turns Ctrl-C into 130; for this program a cancelled run is 7.
     sys.exit(7 if code == 130 else code if isinstance(code, int) else 0)
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt
 
 
 def _report(error: DeployctlError, *, as_json: bool, verbose: bool) -> int:

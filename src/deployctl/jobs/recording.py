@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deployctl import __version__
+from deployctl import __version__, interrupts
 from deployctl.catalog.plans import Plan
 from deployctl.events import Emit, Event, StepFinished
 from deployctl.jobs.measure import Measured
@@ -35,7 +35,9 @@ class Stopwatch:
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __call__(self, event: Event) -> None:
-        """Keep a finished step's time and pass the event on."""
+        """Keep a finished step's time and pass the event on; the end of a step is no place to interrupt."""
+        if not isinstance(event, StepFinished):
+            interrupts.check()
         if isinstance(event, StepFinished):
             self.timings[event.step] = round(event.seconds, 3)
         self.emit(event)
