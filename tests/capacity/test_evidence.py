@@ -37,13 +37,6 @@ def test_misses_in_the_exploratory_cycles_do_not_count_against_a_level_but_later
     assert weigh(series(early), 1).for_passing(0.9) > weigh(series(late), 1).for_passing(0.9)
 
 
-def test_clustered_misses_are_worth_less_than_scattered_ones():
-    scattered, clustered = np.zeros(1000), np.zeros(1000)
-    scattered[::25] = 1.0
-    clustered[200:240] = 1.0
-    assert weigh(series(clustered), 5).effective_n < 0.3 * weigh(series(scattered), 5).effective_n
-
-
 def test_the_warm_up_is_left_out(table):
     # One user, a request every 10 s: the first cycle and a quarter do not count.
     look = Look(1, 100.0, table(np.arange(0, 100, 10.0), ttft=np.ones(10)), np.zeros(0))
