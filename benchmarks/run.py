@@ -92,7 +92,7 @@ def table(figures: dict[str, float]) -> str:
         ("`deployctl --help` against `python -c pass`", f"{figures['help_ratio']:.1f}×", "≤ 6×"),
         ("provisioning an empty sandbox", f"{figures['provision_s']:.0f} s", "≤ 60 s"),
         (
-            f"the same again ({figures['provision_again_changed']:.0f} tasks changed)",
+            f"the same again ({figures['provision_again_changed']:.0f} task changed: the sandbox was off in between)",
             f"{figures['provision_again_s']:.0f} s",
             "",
         ),
