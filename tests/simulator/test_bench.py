@@ -82,7 +82,7 @@ def test_the_baseline_guesses_what_keeps_every_slot_busy(make_scenario: Make) ->
     prober = VirtualProber(make_scenario(), seed=1)
     prior = baseline_prior(prober)
     # One user alone takes 2.2 s and thinks 20: two slots are busy with 2 x 22.2 / 2.2 users.
-    assert prior == Prior(20, 2)
+    assert (prior.users_guess, prior.slots) == (20, 2)
     assert prober.host_s == pytest.approx(5 * 2.2, abs=2.3)
 
 
