@@ -49,3 +49,10 @@ def test_nothing_seen_is_no_evidence():
     found = weigh(series([]), 3)
     assert found.requests == 0
     assert found.for_passing(0.9) == found.for_failing(0.9) == 0.0
+
+
+def test_clustered_misses_are_worth_less_than_scattered_ones() -> None:
+    scattered, clustered = np.zeros(1000), np.zeros(1000)
+    scattered[::25] = 1.0
+    clustered[200:240] = 1.0
+    assert weigh(series(clustered), 5).effective_n < 0.3 * weigh(series(scattered), 5).effective_n

@@ -37,7 +37,7 @@ class Series:
     """Steady outcomes of one level in order of start, from one visit or from several; with what they took.
 
     ``twin``: the deviation of the control variate from its mean (``control``), 0 where there is none; ``doubt``: the
-    standard error of that mean, ``least`` the smallest deviation that is possible.
+    standard error of that mean, ``least`` and ``most`` the deviations that are possible.
     """
 
     missed: Floats  # 1.0 for a miss
@@ -46,6 +46,7 @@ class Series:
     twin: Floats
     doubt: float = 0.0
     least: float = 0.0
+    most: float = 0.0
 
     def __add__(self, other: Series) -> Series:
         return Series(
@@ -55,6 +56,7 @@ class Series:
             np.concatenate([self.twin, other.twin]),
             max(self.doubt, other.doubt),
             min(self.least, other.least),
+            max(self.most, other.most),
         )
 
     def after(self, skipped: int) -> Series:
@@ -145,7 +147,7 @@ class Evidence:
         pieces = [plain]
         for share in _SHARES:
             values = series.missed - share * (series.twin + series.doubt)
-            least = -share * (1.0 + series.least + series.doubt)
+            least = -share * (series.most + series.doubt)
             pieces.append(log_e_mean_above(values, 1.0 - target, least, _inflation_left(self, share)))
         return mix(np.array(pieces), _WEIGHTS)
 
@@ -168,7 +170,7 @@ def steady(look: Look, slo: Slo, control: Control | None = None) -> tuple[Series
         return Series(missed, kept.margin, lasted, np.zeros(len(missed))), warm_until
     mean, doubt = control.expected(look.users, len(missed))
     deviations = np.append(control.deviations(look, mean), 0.0)  # the last one is that of requests still open
-    return Series(missed, kept.margin, lasted, deviations[kept.place], doubt, -mean), warm_until
+    return Series(missed, kept.margin, lasted, deviations[kept.place], doubt, -mean, 1.0 - mean), warm_until
 
 
 def weigh(

@@ -80,7 +80,7 @@ def shrunk_inflation(
     """
     if len(misses) // size < 2:
         return max(1.0, prior)
-    near = misses if near_misses is None else near_misses
+    near = misses if near_misses is None or near_misses.min() == near_misses.max() else near_misses
     if near.min() == near.max():
         return max(1.0, prior)
     found = batch_means(near, size)
@@ -97,4 +97,8 @@ def slowest(margins: Floats, share: float) -> Floats:
     if len(margins) == 0:
         return np.zeros(0)
     finite = np.where(np.isfinite(margins), margins, np.finfo(np.float64).max)
-    return np.asarray(finite >= np.quantile(finite, 1.0 - share), dtype=np.float64)
+    edge = np.quantile(finite, 1.0 - share)
+    marked = finite >= edge
+    if marked.mean() > 2.0 * share:  # half of the series and more lies on the boundary itself
+        marked = finite > edge
+    return np.asarray(marked, dtype=np.float64)
