@@ -118,9 +118,9 @@ def test_settings_edited_by_hand_are_put_right_again_even_when_the_server_runs_w
 
 def test_a_restart_that_an_earlier_run_did_not_get_to_is_made_up_for(host):
     # The files are right, the running server is not: what a run leaves that was killed between the two.
-    host.lab.run(f"cp {DROP_IN}/override.conf /root/right; sed -i s/PARALLEL=4/PARALLEL=1/ {DROP_IN}/override.conf")
+    host.lab.run(f"cp {DROP_IN}/override.conf /var/tmp/right; sed -i s/PARALLEL=4/PARALLEL=1/ {DROP_IN}/override.conf")
     host.lab.run("systemctl daemon-reload; systemctl restart ollama")
-    host.lab.run(f"cat /root/right > {DROP_IN}/override.conf; rm /root/right")
+    host.lab.run(f"cat /var/tmp/right > {DROP_IN}/override.conf; rm /var/tmp/right")
     assert changed(host.provision(slots=4)) == ["Run Ollama with these settings"]
     assert host.environment()["OLLAMA_NUM_PARALLEL"] == "4"
 
