@@ -1,12 +1,18 @@
 """Fixtures that every part of the suite shares."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+
+# A suite that runs in the background has SIGINT ignored, and every program that it starts would inherit that; the tests
+# that interrupt one mean what happens at a terminal.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixtures with helpers of their own: lab hosts (systemd-nspawn) and a loopback sshd.
 sys.path[:0] = [str(ROOT / "tests" / "lab"), str(ROOT / "tests" / "hosts")]

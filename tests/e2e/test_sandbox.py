@@ -56,7 +56,6 @@ def searching(here: Any, tmp_path: Path, wait_for: Callable[..., None]) -> Itera
             env=here.env,
             text=True,
             start_new_session=True,
-            preexec_fn=default_interrupt,
         )
     running = Running(child, err)
     wait_for(lambda: "within the SLO" in running.said() or child.poll() is not None, "the first looks of a probe")
@@ -65,11 +64,6 @@ def searching(here: Any, tmp_path: Path, wait_for: Callable[..., None]) -> Itera
     if child.poll() is None:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-
-
-def default_interrupt() -> None:
-    """A suite that runs in the background has SIGINT ignored, and its children inherit that; a terminal's have not."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def newest_run(disk: Path) -> Path:
