@@ -7,6 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from deployctl.capacity.control import Control
+from deployctl.capacity.probe import Slo
+from deployctl.capacity.twin import Demand, Twin
+from deployctl.catalog.distributions import Dist
 from deployctl.errors import MeasurementError
 from deployctl.load.baseline import baseline
 from deployctl.load.clientside import ClientLimits
@@ -60,7 +64,8 @@ def test_probes_follow_each_other_and_do_not_mix(driving):
         first = prober(3, Keeping(9), 10).last.requests
         second = prober(2, Keeping(6), 10).last.requests
     assert set(first.user) == {0, 1, 2}
-    assert set(second.user) == {3, 4}
+    assert set(second.user) == {0, 1}, "numbered anew"
+    assert {sample.user for sample in read_samples(driver.sample_files)} == {0, 1, 2, 3, 4}
     assert second.start_s.min() >= 0
 
 
@@ -132,15 +137,11 @@ def test_percentiles_are_numpys_on_raw_samples(driving):
     with driving(think_s=0.02) as driver:
         run = LoadProber(driver)(4, Keeping(25), 20)
     count = len(run.last.requests)
-    raw = {}
-    for sample in read_samples(driver.sample_files):
-        raw.setdefault(sample.user, []).append(sample)
-    of_run = [
-        sample
-        for user, samples in raw.items()
-        for sample in sorted(samples, key=lambda sample: sample.seq)[: (run.last.requests.user == user).sum()]
-    ]
-    assert len(of_run) == count
+    raw = sorted(read_samples(driver.sample_files), key=lambda sample: sample.intended_s)
+    starts = np.array([sample.intended_s - raw[0].intended_s for sample in raw])
+    wanted = run.last.requests.start_s - run.last.requests.start_s[0]
+    of_run = [raw[int(np.argmin(np.abs(starts - start)))] for start in wanted]
+    assert len({(one.user, one.seq) for one in of_run}) == count
     for name, numerator, divisor in (
         ("ttft_s", lambda one: one.first_token_s - one.intended_s, lambda one: 1),
         ("e2e_s", lambda one: one.end_s - one.intended_s, lambda one: 1),
@@ -148,6 +149,42 @@ def test_percentiles_are_numpys_on_raw_samples(driving):
     ):
         expected = np.quantile([numerator(one) / divisor(one) for one in of_run], [0.5, 0.95, 0.99])
         assert np.quantile(getattr(run.last.requests, name), [0.5, 0.95, 0.99]) == pytest.approx(expected, abs=5e-6)
+
+
+def test_open_requests_have_an_owner_and_fit_between_its_finished_ones(driving):
+    keeping = Keeping(20)
+    with driving(think_s=0.05, output_tokens=40, workers=2) as driver:
+        LoadProber(driver, limits=LENIENT)(5, keeping, 20)
+    for look in keeping.looks:
+        assert len(look.pending_user) == len(look.pending_start_s) == len(set(look.pending_user))
+        assert set(look.requests.user) | set(look.pending_user) <= set(range(5))
+        ends = look.requests.start_s + look.requests.e2e_s
+        for owner, start in zip(look.pending_user, look.pending_start_s, strict=True):
+            assert (ends[look.requests.user == owner] <= start + 1e-6).all()
+    assert sum(len(look.pending_user) for look in keeping.looks) > 0
+
+
+def test_the_arrays_follow_the_drawn_law_in_the_servers_tokens():
+    """40 were drawn, the server counts 1.5 per drawn one on the whole; a failed request counts nothing itself."""
+    good = Sample(9, 0, 5.0, first_token_s=5.5, end_s=6.0, prompt_tokens=57, output_tokens=2)
+    good = replace(good, asked_prompt_tokens=40, asked_tokens=3)
+    arrays = to_requests([good, replace(good, user=7, intended_s=5.1, error="timeout")], 4.0, ratio=1.5)
+    assert arrays.user.tolist() == [0, 1]
+    assert arrays.prompt_tokens.tolist() == [60, 60]
+    assert arrays.output_tokens.tolist() == [2, 3]
+
+
+def test_the_searchs_control_variate_reads_a_real_probe(driving):
+    """Its replay of the probe covers nearly all of it, and where every request keeps the SLO it corrects nothing."""
+    law = {"dist": "uniform", "min": 10, "max": 30}
+    demand = Demand(*(Dist(dist="constant", mean=mean) for mean in (40, 20, 0.1)))
+    with driving(think_s=0.1, output_tokens=law) as driver:
+        run = LoadProber(driver, limits=LENIENT)(3, lambda look: len(look.requests) < 30, 20)
+    control = Control(Twin(slots=3, prefill=2000.0, decode=(250.0, 500.0, 750.0), queue_limit=None), demand, Slo(0.001))
+    missed = control.deviations(run.last, 0.25)
+    assert (missed[:10] == 0.75).all(), "a threshold of 1 ms, and 40 tokens of prompt take 20 ms: the twin misses all"
+    easy = Control(control.twin, demand, Slo(ttft_s=5.0))
+    assert set(easy.deviations(run.last, 0.0)) == {0.0}
 
 
 def test_a_cut_request_is_not_among_the_arrays():

@@ -121,6 +121,18 @@ class Dist(Entry):
 
         return np.maximum(np.rint(self.sample(rng, n)), 1).astype(np.int64)
 
+    def scaled(self, factor: float) -> Dist:
+        """Return the law of ``factor`` (above 0) times the quantity, bounds included."""
+        if factor <= 0:
+            raise ValueError(f"a distribution is scaled by a factor above 0, not {factor:g}")
+        told = self.model_dump(exclude_none=True, exclude={"mean"} if self.dist in {"uniform", "empirical"} else None)
+        for key in ("mean", "min", "max"):
+            if key in told:
+                told[key] *= factor
+        if self.values is not None:
+            told["values"] = tuple(value * factor for value in self.values)
+        return Dist.model_validate(told)
+
     def _clamp(self, value: float) -> float:
         bounded = max(value, self.min or 0.0)
         return bounded if self.max is None else min(bounded, self.max)

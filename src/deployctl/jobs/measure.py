@@ -17,6 +17,7 @@ from deployctl.jobs.order import Question
 from deployctl.jobs.watch import ServerWatch, Watch
 from deployctl.load.baseline import Baseline, baseline
 from deployctl.load.clientside import ClientLimits
+from deployctl.load.demand import demand_of, prompt_ratio
 from deployctl.load.driver import LocustDriver
 from deployctl.load.prober import LoadProber
 from deployctl.resources import Project
@@ -69,8 +70,17 @@ def measure(
                 f"first token {format_seconds(alone.ttft_s)}, {alone.decode_tokens_per_s:.1f} tokens/s for one user"
             )
         with step(emit, "search", "Searching for the capacity") as current:
-            prober = LoadProber(driver, gates=gates, limits=client_limits(question.slo))
-            prior = Prior(users_guess=guess_users(alone, slots, question.workload), slots=slots)
+            prober = LoadProber(
+                driver,
+                gates=gates,
+                limits=client_limits(question.slo),
+                prompt_ratio=prompt_ratio(question.workload, alone),
+            )
+            prior = Prior(
+                users_guess=guess_users(alone, slots, question.workload),
+                slots=slots,
+                demand=demand_of(question.workload, alone),
+            )
             result = search(
                 prober,
                 question.slo.to_slo(),

@@ -16,7 +16,8 @@ class Baseline:
     """Medians over the requests of a single user; rates are tokens per second by the server's own counters.
 
     ``requests`` counts successes. Rates are 0 where the server gave no durations. ``short_answers`` is the share of
-    answers that ended before the asked number of tokens.
+    answers that ended before the asked number of tokens. ``prompt_ratio`` is what the server counted as prompt over
+    what was asked for; 0 where it counts none.
     """
 
     requests: int
@@ -28,6 +29,7 @@ class Baseline:
     prompt_tokens: float
     output_tokens: float
     short_answers: float
+    prompt_ratio: float = 0.0
 
 
 def baseline(driver: LocustDriver, *, requests: int = 4, max_seconds: float = 60.0) -> Baseline:
@@ -65,6 +67,8 @@ def summarise(good: list[Sample]) -> Baseline:
         prompt_tokens=median(sample.prompt_tokens for sample in good),
         output_tokens=median(sample.output_tokens for sample in good),
         short_answers=sum(sample.output_tokens < sample.asked_tokens for sample in good) / len(good),
+        prompt_ratio=sum(sample.prompt_tokens for sample in good)
+        / max(1, sum(sample.asked_prompt_tokens for sample in good)),
     )
 
 

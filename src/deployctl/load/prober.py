@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, sleep
 
 import numpy as np
@@ -32,21 +32,39 @@ def no_gates(begin_s: float, end_s: float) -> tuple[str, ...]:
     return ()
 
 
-def to_requests(samples: list[Sample], origin_s: float) -> Requests:
+class Seats:
+    """The users of one probe by number from 0, in the order in which they were first heard of.
+
+    The load process numbers users apart from those of earlier probes and of other workers; the search wants them dense.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def __call__(self, user: int) -> int:
+        """The number of ``user`` within the probe."""
+        return self._known.setdefault(user, len(self._known))
+
+
+def to_requests(samples: list[Sample], origin_s: float, seats: Seats | None = None, ratio: float = 1.0) -> Requests:
     """Return samples as the arrays that the search reads, in order of intended start, counted from ``origin_s``.
 
     Requests that our own stop cut are left out: their outcome is unknown. All others are in, failures as infinite.
+    ``prompt_tokens`` are the drawn lengths times ``ratio``, the server's tokens per drawn one: so they follow exactly
+    the law that the search is told, failed requests included. ``output_tokens`` are the server's count where there is
+    one, else what was asked for.
     """
     counted = sorted((sample for sample in samples if sample.counts), key=lambda sample: sample.intended_s)
+    seat = seats or Seats()
     return Requests(
-        user=np.array([sample.user for sample in counted], dtype=np.int64),
+        user=np.array([seat(sample.user) for sample in counted], dtype=np.int64),
         start_s=np.array([sample.intended_s - origin_s for sample in counted], dtype=np.float64),
         ttft_s=np.array([sample.ttft_s for sample in counted], dtype=np.float64),
         tpot_s=np.array([sample.tpot_s for sample in counted], dtype=np.float64),
         e2e_s=np.array([sample.e2e_s for sample in counted], dtype=np.float64),
         ok=np.array([sample.ok for sample in counted], dtype=np.bool_),
-        prompt_tokens=np.array([sample.prompt_tokens for sample in counted], dtype=np.int64),
-        output_tokens=np.array([sample.output_tokens for sample in counted], dtype=np.int64),
+        prompt_tokens=np.array([max(1, round(ratio * one.asked_prompt_tokens)) for one in counted], dtype=np.int64),
+        output_tokens=np.array([one.output_tokens if one.ok else one.asked_tokens for one in counted], dtype=np.int64),
     )
 
 
@@ -61,6 +79,8 @@ class _Ledger:
     health: list[Health]
     next_starts: dict[int, float]
     last: Batch
+    ratio: float = 1.0
+    seats: Seats = field(default_factory=Seats)
 
     def add(self, batch: Batch) -> None:
         self.samples += [sample for sample in batch.requests if sample.intended_s >= self.begin_s]
@@ -69,15 +89,17 @@ class _Ledger:
         self.last = batch
 
     def look(self, invalid: tuple[str, ...]) -> Look:
-        pending = sorted(self.last.open_requests, key=lambda one: one.intended_s)
+        of_level = (one for one in self.last.open_requests if one.intended_s >= self.begin_s)
+        pending = sorted(of_level, key=lambda one: one.intended_s)
         first = [np.nan if one.first_token_s is None else one.first_token_s - one.intended_s for one in pending]
         return Look(
             users=self.users,
             now_s=self.last.as_of_s - self.begin_s,
-            requests=to_requests(self.samples, self.begin_s),
+            requests=to_requests(self.samples, self.begin_s, self.seats, self.ratio),
             pending_start_s=np.array([one.intended_s - self.begin_s for one in pending], dtype=np.float64),
             invalid=invalid,
             pending_ttft_s=np.array(first, dtype=np.float64),
+            pending_user=np.array([self.seats(one.user) for one in pending], dtype=np.int64),
         )
 
     def client(self) -> ClientState:
@@ -108,6 +130,7 @@ class LoadProber:
     become idle; it is asked after such a cut only, because a server goes on with requests whose client has left.
 
     With ``arrivals_per_s`` the loop is open: a level of n is an arrival rate of n times that, by ``process``.
+    ``prompt_ratio``: tokens that the server counts per drawn prompt token (see `to_requests`).
     """
 
     def __init__(
@@ -120,6 +143,7 @@ class LoadProber:
         idle: Callable[[], bool] | None = None,
         arrivals_per_s: float | None = None,
         process: Process = "poisson",
+        prompt_ratio: float = 1.0,
     ) -> None:
         self.driver = driver
         self.limits = limits or ClientLimits()
@@ -129,6 +153,7 @@ class LoadProber:
         self._idle = idle
         self._rate = arrivals_per_s
         self._process: Process = process
+        self._ratio = prompt_ratio
 
     def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
         """Run one probe of at most ``max_seconds`` from the level's start, plus the drain."""
@@ -158,7 +183,7 @@ class LoadProber:
             batch = self.driver.poll(0.1)
             early.append(batch)
             if batch.level is not None and (batch.level.users or batch.level.rate_per_s):
-                ledger = _Ledger(users, self._rate is None, batch.level.began_s, [], [], {}, batch)
+                ledger = _Ledger(users, self._rate is None, batch.level.began_s, [], [], {}, batch, self._ratio)
                 for seen in early:
                     ledger.add(seen)
                 return ledger
