@@ -3,7 +3,8 @@
 `python benchmarks/simulator.py` prints one JSON document. The target in virtual time is 200,000 requests per second of
 CPU on one core. Plain Python reaches it because a change of the batch touches no request: all that prefill go at one
 rate and all that decode at another, so one running total per phase says when the next is due, and whatever slows the
-whole machine (noise, steal, drift) is a change of clock and no event. A request costs three events, 0.7 µs each.
+whole machine (noise, steal, drift) is a change of clock and no event. A request costs three events, 0.7 µs each in a
+quiet machine. Compiled, the same steps take about a tenth of that; drawing the inputs is then half of the time.
 """
 
 import json
@@ -20,7 +21,7 @@ from deployctl.simulator.cluster import Cluster
 from deployctl.simulator.longrun import play_requests
 from deployctl.simulator.process import running_simulator
 from deployctl.simulator.scenario import Scenario, load_scenario, parse_scenario
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import ClosedLoop, closed_loop
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 USERS = {"reference": 11, "reference-noisy": 10, "cpu-noisy": 4, "no-think": 11, "gpu-four-hundred": 400}
@@ -32,12 +33,14 @@ def per_cpu_second(loop: ClosedLoop | Cluster, requests: int) -> float:
     return loop.sent / (time.process_time() - began)
 
 
-def virtual() -> dict[str, float]:
-    """The median of three runs of 200,000 requests for each scenario."""
+def virtual(*, compiled: bool) -> dict[str, float]:
+    """The median of three runs of 200,000 requests for each scenario, in plain Python or compiled (Numba)."""
     speeds = {}
     for name, users in USERS.items():
         scenario = load_scenario(SCENARIOS / f"{name}.yml")
-        runs = [per_cpu_second(ClosedLoop(scenario, users, np.random.SeedSequence(seed)), 200_000) for seed in range(3)]
+        closed_loop(scenario, users, np.random.SeedSequence(9), compiled=compiled).advance(1.0)  # compile it
+        loops = [closed_loop(scenario, users, np.random.SeedSequence(seed), compiled=compiled) for seed in range(3)]
+        runs = [per_cpu_second(loop, 200_000) for loop in loops]
         speeds[name] = sorted(runs)[1]
     return speeds
 
@@ -102,4 +105,5 @@ def exchange(host: str, port: int, data: bytes) -> bytes:
 
 
 if __name__ == "__main__":
-    print(json.dumps({"requests_per_cpu_s": virtual(), "cluster": cluster(), "sockets": sockets()}, indent=2))
+    report = {"requests_per_cpu_s": virtual(compiled=False), "compiled": virtual(compiled=True)}
+    print(json.dumps(report | {"cluster": cluster(), "sockets": sockets()}, indent=2))

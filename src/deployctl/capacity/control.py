@@ -59,10 +59,10 @@ class Control:
 
     def _replayed(self, look: Look, record: _Record) -> tuple[Floats, Floats, float]:
         """The twin's misses and starts, parallel to the look's requests, and the second until which it is informed."""
-        from deployctl.simulator.virtual import ClosedLoop
+        from deployctl.simulator.virtual import closed_loop
 
         scenario = scenario_of(self.twin, self.demand, self.slo)
-        loop = ClosedLoop(scenario, look.users, np.random.SeedSequence(0), inputs=_Tape(record))
+        loop = closed_loop(scenario, look.users, np.random.SeedSequence(0), inputs=_Tape(record))
         loop.advance(1.5 * look.now_s + 60.0)
         played = loop.requests()
         order, place, first = _by_user(played, look.users)

@@ -298,9 +298,9 @@ def forecast(twin: Twin, demand: Demand, slo: Slo, *, max_users: int, requests: 
 
 def play(scenario: Scenario, users: int, slo: Slo, count: int, seed: int = 0) -> Floats:
     """Outcomes (1.0 for a miss) of about ``count`` requests of the twin at one level, warm-up left out."""
-    from deployctl.simulator.virtual import ClosedLoop
+    from deployctl.simulator.virtual import closed_loop
 
-    loop = ClosedLoop(scenario, users, np.random.SeedSequence([seed, users]))
+    loop = closed_loop(scenario, users, np.random.SeedSequence([seed, users]))
     step = 1.0
     while loop.sent < count + 3 * users:
         loop.advance(loop.now_s - loop.began_s + step)

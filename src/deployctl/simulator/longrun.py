@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from deployctl.capacity.probe import Requests, Slo
 from deployctl.simulator.scenario import Scenario
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import ClosedLoop, closed_loop
 
 REPLICATION = 20_000  # requests of one replication, at least
 _ROUNDS = 50  # requests of each user in one replication, at least
@@ -78,7 +78,7 @@ def play_requests(loop: Loop, count: int) -> None:
 
 def replicate(scenario: Scenario, users: int, seed: int, number: int) -> ClosedLoop:
     """Play replication ``number`` of a level: 20,000 requests and 50 of each user at least, after the warm-up."""
-    loop = ClosedLoop(scenario, users, np.random.SeedSequence([seed, users, number]))
+    loop = closed_loop(scenario, users, np.random.SeedSequence([seed, users, number]))
     play_requests(loop, max(REPLICATION, _ROUNDS * users) + _WARM_UP_ROUNDS * users)
     return loop
 

@@ -11,7 +11,7 @@ from deployctl.capacity.probe import Look, ProbeRun
 from deployctl.catalog.distributions import Dist
 from deployctl.simulator.scenario import Scenario, Steal
 from deployctl.simulator.speed import SpeedClock
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import ClosedLoop, closed_loop
 
 STEAL_LIMIT = 0.02  # share of the processor that the host may lose in a telemetry window
 TELEMETRY_S = 2.0  # seconds between two readings of /proc/stat
@@ -49,7 +49,7 @@ class VirtualProber:
 
     def _hold(self, scenario: Scenario, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
         began_s = self.host_s
-        loop = ClosedLoop(scenario, users, self._seeds.spawn(1)[0], self._clock, began_s)
+        loop = closed_loop(scenario, users, self._seeds.spawn(1)[0], self._clock, began_s)
         now_s = 0.0
         while now_s < max_seconds:
             now_s = min(max(now_s + 1.0, now_s * (1 + self._look_growth)), max_seconds)

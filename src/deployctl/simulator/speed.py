@@ -37,20 +37,20 @@ class SpeedClock:
         ).astype(np.float64)
         self._each_second = self._noise is not None or server.drift_per_hour != 0
         self.constant = not self._each_second and not self._cuts.size  # the speed is 1 for ever: seconds are work
-        self._whole = self._each_second and not self._cuts.size  # stretch i is second i
+        self.whole = self._each_second and not self._cuts.size  # stretch i is second i
         self._last = 0  # where to_seconds found its answer: it is mostly asked for what comes soon after
         self._times = array("d", [0.0])
         self._work = array("d", [0.0])
         self._speeds = array("d")  # of the stretch that begins at the same index
-        self._grow()
+        self.grow()
 
     def to_work(self, seconds: float) -> float:
         """Return the work that can have been done by ``seconds``."""
         if self.constant:
             return seconds
         while seconds >= self._times[-1]:
-            self._grow()
-        index = int(seconds) if self._whole else bisect_right(self._times, seconds) - 1
+            self.grow()
+        index = int(seconds) if self.whole else bisect_right(self._times, seconds) - 1
         return self._work[index] + (seconds - self._times[index]) * self._speeds[index]
 
     def to_seconds(self, work: float) -> float:
@@ -58,7 +58,7 @@ class SpeedClock:
         if self.constant:
             return work
         while work > self._work[-1]:
-            self._grow()
+            self.grow()
         low, high = self._last, min(self._last + _SOON, len(self._work))
         if self._work[low] < work <= self._work[high - 1]:
             index = bisect_left(self._work, work, low, high)
@@ -78,7 +78,7 @@ class SpeedClock:
         if finite.any():
             asked = work[finite]
             while float(asked.max()) > self._work[-1]:
-                self._grow()
+                self.grow()
             # Views, gone before the tables grow again: copies would cost more than the search in a long run.
             table = np.frombuffer(self._work)
             index = np.maximum(np.searchsorted(table, asked, side="left"), 1) - 1
@@ -88,7 +88,11 @@ class SpeedClock:
             )
         return seconds
 
-    def _grow(self) -> None:
+    def tables(self) -> tuple[Floats, Floats, Floats]:
+        """Return seconds and work at the edges, and the speed in between: views, to be let go of before it grows."""
+        return np.frombuffer(self._times), np.frombuffer(self._work), np.frombuffer(self._speeds)
+
+    def grow(self) -> None:
         """Append one block of stretches of constant speed."""
         begin = self._times[-1]
         ahead = self._cuts[self._cuts > begin]

@@ -1,21 +1,26 @@
 """One closed loop in virtual time, event by event: the face of the model that a search probes.
 
 The loop is written for the speed of plain Python: one flat table per quantity, everything in local variables, and
-one running total per phase (see ``machine``), so that a change of the batch touches no request.
+one running total per phase (see ``machine``), so that a change of the batch touches no request. Where a compiler is
+installed, ``compiled`` takes the same steps on the same tables.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+import os
+from abc import ABC, abstractmethod
 from array import array
 from collections import deque
+from functools import cache
+from importlib.util import find_spec
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deployctl.capacity.probe import Requests
-from deployctl.simulator.inputs import Inputs, Source
+from deployctl.simulator.inputs import Block, Inputs, Source
 from deployctl.simulator.scenario import Scenario
 from deployctl.simulator.speed import SpeedClock
 
@@ -24,11 +29,34 @@ Floats = NDArray[np.float64]
 _ROUNDS = 16  # requests of each user by which the tables grow
 
 
-class ClosedLoop:
-    """``users`` users on one server, from ``began_s`` of its clock on; call ``advance``, then read.
+def closed_loop(
+    scenario: Scenario,
+    users: int,
+    seed: np.random.SeedSequence,
+    clock: SpeedClock | None = None,
+    began_s: float = 0.0,
+    inputs: Source | None = None,
+    *,
+    compiled: bool | None = None,
+) -> ClosedLoop:
+    """Return ``users`` users on one server, from ``began_s`` of its clock on. Deterministic by ``seed``.
 
-    Deterministic by ``seed``. The times that it shows are seconds since ``began_s``.
+    ``compiled``: whether to play compiled code (default: where it can be had, unless DEPLOYCTL_PLAIN_PYTHON is set).
     """
+    if _can_compile() if compiled is None else compiled:
+        from deployctl.simulator.compiled import CompiledLoop
+
+        return CompiledLoop(scenario, users, seed, clock, began_s, inputs)
+    return PlainLoop(scenario, users, seed, clock, began_s, inputs)
+
+
+@cache
+def _can_compile() -> bool:
+    return find_spec("numba") is not None and not os.environ.get("DEPLOYCTL_PLAIN_PYTHON")
+
+
+class ClosedLoop(ABC):
+    """A closed loop: call ``advance``, then read. The times that it shows are seconds since ``began_s``."""
 
     def __init__(
         self,
@@ -52,47 +80,28 @@ class ClosedLoop:
         self._decode_rates = [0.0, *(server.decode_rate(k) for k in range(1, server.slots + 1))]
         self._inputs = inputs or Inputs(scenario.workload, users, inputs_seed)
         # Tables by flat index of the request; times in seconds, but slot_work and first_work in work.
-        self._think: list[float] = []
-        self._prompt: list[float] = []  # without what the cache holds
-        self._output: list[int] = []
+        self._think = array("d")
+        self._prompt = array("d")  # without what the cache holds
         self._prompt_tokens = array("q")
         self._output_tokens = array("q")
         self._start_s = array("d")
         self._slot_work = array("d")
         self._first_work = array("d")
         self._end_s = array("d")
-        self._order = array("q")  # requests in order of arrival
-        # The state of the server, in work.
-        self._thinking: list[tuple[float, int]] = []  # (arrival, request)
-        self._queue: deque[int] = deque()
-        self._prefills: list[tuple[float, int]] = []  # (total at which it is due, request)
-        self._decodes: list[tuple[float, int]] = []
-        self._firsts: deque[tuple[float, int]] = deque()
-        self._active = 0
-        self._work = self.clock.to_work(began_s)
-        self._prefilled = 0.0
-        self._decoded = 0.0
         self._grow()
         for user in range(users):
             self._start_s[user] = began_s + self._think[user]
-            self._thinking.append((self.clock.to_work(self._start_s[user]), user))
-        heapq.heapify(self._thinking)
 
-    @property
-    def open_requests(self) -> int:
-        """Requests that have been sent and have not ended."""
-        return self._active + len(self._queue)
-
-    def _grow(self) -> None:
+    def _grow(self) -> Block:
         block = self._inputs.draw(_ROUNDS)
-        self._think += block.think_s.tolist()
+        self._think.frombytes(block.think_s.tobytes())
+        self._prompt.frombytes((block.prompt_tokens * self._uncached).tobytes())
         self._prompt_tokens.frombytes(block.prompt_tokens.tobytes())
         self._output_tokens.frombytes(block.output_tokens.tobytes())
-        self._prompt += (block.prompt_tokens * self._uncached).tolist()
-        self._output += block.output_tokens.tolist()
         blank = np.full(len(block.think_s), np.nan).tobytes()
         for table in (self._start_s, self._slot_work, self._first_work, self._end_s):
             table.frombytes(blank)
+        return block
 
     def advance(self, until_s: float) -> None:
         """Play up to ``until_s`` since the beginning."""
@@ -101,7 +110,6 @@ class ClosedLoop:
 
     def drain(self) -> float:
         """Let nobody come back, finish what is open, and return the second since the beginning when all was idle."""
-        self._thinking.clear()
         self._play(_INFINITY, think_on=False)
         self.now_s = max(self.now_s, self.clock.to_seconds(self._work))
         return self.now_s - self.began_s
@@ -133,9 +141,9 @@ class ClosedLoop:
         return self.clock.to_seconds_array(np.frombuffer(self._slot_work)[ended]) - np.frombuffer(self._start_s)[ended]
 
     @property
+    @abstractmethod
     def sent(self) -> int:
         """The number of requests that have been sent so far."""
-        return len(self._order)
 
     def pending(self) -> tuple[Floats, Floats]:
         """Return start and TTFT (NaN: no token yet) of the requests that are open, in order of their start."""
@@ -149,14 +157,78 @@ class ClosedLoop:
         return self._still_open() % self.users
 
     def _still_open(self) -> NDArray[np.int64]:
-        order = np.array(self._order, dtype=np.int64)
+        order = self._arrived()
         return order[np.isnan(np.frombuffer(self._end_s)[order])]
 
     def _ended(self) -> NDArray[np.int64]:
-        order = np.array(self._order, dtype=np.int64)
+        order = self._arrived()
         return order[~np.isnan(np.frombuffer(self._end_s)[order])]
 
+    @property
+    @abstractmethod
+    def _work(self) -> float:
+        """The server's clock now, in work."""
+
+    @abstractmethod
+    def _arrived(self) -> NDArray[np.int64]:
+        """A copy of the requests that have been sent, in order of arrival."""
+
+    @abstractmethod
     def _play(self, until: float, *, think_on: bool) -> None:
+        """Play up to ``until`` (work); without ``think_on`` nobody sends another request, not even a first one."""
+
+
+class PlainLoop(ClosedLoop):
+    """The loop in plain Python."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        users: int,
+        seed: np.random.SeedSequence,
+        clock: SpeedClock | None = None,
+        began_s: float = 0.0,
+        inputs: Source | None = None,
+    ) -> None:
+        self._thinks: list[float] = []  # the same as the tables, as lists: quicker to read
+        self._prompts: list[float] = []
+        self._outputs: list[int] = []
+        super().__init__(scenario, users, seed, clock, began_s, inputs)
+        self._order = array("q")
+        # The state of the server, in work.
+        self._thinking = [(self.clock.to_work(self._start_s[user]), user) for user in range(users)]
+        heapq.heapify(self._thinking)
+        self._queue: deque[int] = deque()
+        self._prefills: list[tuple[float, int]] = []  # (total at which it is due, request)
+        self._decodes: list[tuple[float, int]] = []
+        self._firsts: deque[tuple[float, int]] = deque()
+        self._active = 0
+        self._now = self.clock.to_work(began_s)
+        self._prefilled = 0.0
+        self._decoded = 0.0
+
+    @property
+    def sent(self) -> int:
+        """The number of requests that have been sent so far."""
+        return len(self._order)
+
+    @property
+    def _work(self) -> float:
+        return self._now
+
+    def _arrived(self) -> NDArray[np.int64]:
+        return np.array(self._order, dtype=np.int64)
+
+    def _grow(self) -> Block:
+        block = super()._grow()
+        self._thinks += block.think_s.tolist()
+        self._prompts += (block.prompt_tokens * self._uncached).tolist()
+        self._outputs += block.output_tokens.tolist()
+        return block
+
+    def _play(self, until: float, *, think_on: bool) -> None:
+        if not think_on:
+            self._thinking.clear()
         clock = self.clock
         constant = clock.constant
         to_seconds, to_work = clock.to_seconds, clock.to_work
@@ -164,10 +236,10 @@ class ClosedLoop:
         prefill_rates, decode_rates = self._prefill_rates, self._decode_rates
         thinking, queue, firsts = self._thinking, self._queue, self._firsts
         prefills, decodes = self._prefills, self._decodes
-        prompt, output, think = self._prompt, self._output, self._think
+        prompt, output, think = self._prompts, self._outputs, self._thinks
         start_s, slot_work, first_work, end_s = self._start_s, self._slot_work, self._first_work, self._end_s
         push, pop, order = heapq.heappush, heapq.heappop, self._order.append
-        active, now, prefilled, decoded = self._active, self._work, self._prefilled, self._decoded
+        active, now, prefilled, decoded = self._active, self._now, self._prefilled, self._decoded
         prefill_rate, decode_rate = prefill_rates[active], decode_rates[active]
 
         while True:
@@ -232,4 +304,4 @@ class ClosedLoop:
                 start_s[request] = arrival = ended + think[request]
                 push(thinking, (arrival if constant else to_work(arrival), request))
 
-        self._active, self._work, self._prefilled, self._decoded = active, now, prefilled, decoded
+        self._active, self._now, self._prefilled, self._decoded = active, now, prefilled, decoded

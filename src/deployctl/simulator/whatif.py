@@ -16,7 +16,7 @@ from deployctl.simulator.cluster import Balancing, Cluster
 from deployctl.simulator.longrun import batch_error, meets, play_requests, settled
 from deployctl.simulator.scenario import Scenario
 from deployctl.simulator.truth import find_truth
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import ClosedLoop, closed_loop
 
 BALANCING: tuple[Balancing, ...] = ("round-robin", "least-connections")
 _REQUESTS = 100_000  # of a what-if, at least
@@ -175,7 +175,7 @@ def _check(users: int, hosts: int, balancing: str) -> None:
 def _loop(scenario: Scenario, users: int, hosts: int, balancing: Balancing, seed: int) -> ClosedLoop | Cluster:
     seeds = np.random.SeedSequence([seed, users, hosts])
     calm = scenario.model_copy(update={"server": scenario.server.undisturbed})
-    return ClosedLoop(calm, users, seeds) if hosts == 1 else Cluster(calm, users, seeds, hosts, balancing)
+    return closed_loop(calm, users, seeds) if hosts == 1 else Cluster(calm, users, seeds, hosts, balancing)
 
 
 def _summary(loop: ClosedLoop | Cluster, scenario: Scenario, hosts: int, balancing: Balancing) -> WhatIf:
