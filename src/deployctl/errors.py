@@ -64,6 +64,10 @@ class HostKeyUnknown(HostError):
     """The host's key is not known and may not be accepted silently."""
 
 
+class RootMissing(HostError):
+    """The user who logs in cannot become root there, and the work needs it."""
+
+
 class ProvisionError(DeployctlError):
     """A playbook failed, or what it left does not work."""
 

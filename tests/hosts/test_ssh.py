@@ -8,6 +8,8 @@ import time
 import pytest
 
 from deployctl.errors import AuthenticationFailed, HostKeyChanged, HostKeyUnknown, HostUnreachable
+from deployctl.hosts.clients import try_openssh
+from deployctl.hosts.secrets import Secrets
 from deployctl.hosts.ssh import CommandTimeout, connect
 
 
@@ -86,6 +88,69 @@ def test_a_key_with_a_passphrase_works_once_the_agent_holds_it(sshd, monkeypatch
     finally:
         agent.terminate()
         agent.wait()
+
+
+def test_a_passphrase_that_is_given_opens_the_key_and_a_wrong_one_is_told(sshd, monkeypatch):
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    subprocess.run(
+        ["ssh-keygen", "-q", "-p", "-P", "", "-N", "secret words", "-f", sshd.client_key],
+        check=True,
+        capture_output=True,
+    )
+    with connect(sshd.target(secrets=Secrets(passphrase="secret words")), "refuse") as session:
+        assert session.run("true").rc == 0
+    with pytest.raises(AuthenticationFailed, match="passphrase does not open"):
+        connect(sshd.target(secrets=Secrets(passphrase="other words")), "refuse")
+    questions = []
+    with connect(sshd.target(), "refuse", ask_secret=lambda what: questions.append(what) or "secret words") as session:
+        assert session.target.secrets.passphrase == "secret words", "the clients that come later need it, too"
+    assert questions == [f"Passphrase of {sshd.client_key}"]
+    assert "secret words" not in repr(session.target)
+
+
+def test_a_key_file_that_others_can_read_is_refused_with_the_command_that_mends_it(sshd):
+    sshd.client_key.chmod(0o644)
+    with pytest.raises(AuthenticationFailed, match=r"can be read by others \(mode 644\)") as caught:
+        connect(sshd.target(), "refuse")
+    subprocess.run(["sh", "-c", caught.value.hint], check=True)
+    with connect(sshd.target(), "refuse") as session:
+        assert session.run("true").rc == 0
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "rsa"])
+def test_an_expected_fingerprint_lets_the_host_in_whichever_of_its_keys_it_is(sshd, kind):
+    sshd.stop()
+    other = sshd.new_key("host_rsa", "rsa")
+    sshd.config = f"HostKey {other}"
+    sshd.start()
+    path = sshd.host_key if kind == "ed25519" else other
+    listing = subprocess.run(["ssh-keygen", "-lf", path], check=True, capture_output=True, text=True).stdout
+    target = sshd.target(known_hosts=sshd.directory / "fresh", fingerprint=listing.split()[1])
+    with connect(target, "refuse") as session:
+        assert session.fingerprint == target.fingerprint
+    assert (sshd.directory / "fresh").read_text().split()[1].removeprefix("ssh-") == kind
+
+
+def test_an_expected_fingerprint_that_is_not_the_hosts_is_a_hard_stop(sshd):
+    wrong = "SHA256:" + "A" * 43
+    for known in (sshd.directory / "fresh", sshd.directory / "known_hosts"):
+        before = known.read_bytes() if known.exists() else None
+        with pytest.raises(HostKeyChanged, match="is expected") as caught:
+            connect(sshd.target(known_hosts=known, fingerprint=wrong), "accept-new")
+        assert wrong in caught.value.message
+        assert sshd.fingerprint() in caught.value.message
+        assert (known.read_bytes() if known.exists() else None) == before
+    assert "publickey" not in sshd.log
+
+
+def test_an_ipv6_literal_is_reached_by_both_clients(sshd):
+    sshd.stop()
+    sshd.config = "ListenAddress ::1"
+    sshd.start()
+    target = sshd.target(address="::1", known_hosts=sshd.directory / "six")
+    with connect(target, "accept-new") as session:
+        assert session.run("echo $SSH_CONNECTION").stdout.startswith("::1 ")
+    try_openssh(target)
 
 
 def test_a_closed_port_is_unreachable(sshd):

@@ -1,12 +1,10 @@
 """Tunnels through a real sshd: they carry, they name what refuses them, they end with whoever opened them."""
 
-import http.server
 import os
 import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import urllib.request
 from pathlib import Path
@@ -15,26 +13,6 @@ import pytest
 
 from deployctl.errors import AuthenticationFailed, HostKeyChanged, HostUnreachable
 from deployctl.hosts.tunnel import open_tunnel
-
-
-@pytest.fixture
-def web():
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"far side")
-
-        def log_message(self, *args):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield server.server_address[1]
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def test_a_tunnel_carries_http_and_is_gone_after_the_block(sshd, web):

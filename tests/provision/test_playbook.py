@@ -13,6 +13,7 @@ import pytest
 
 from deployctl.errors import AuthenticationFailed, HostKeyChanged, HostUnreachable, ProvisionError
 from deployctl.events import StepProgress, discard
+from deployctl.hosts.secrets import Secrets
 from deployctl.provision import inputs
 from deployctl.provision.playbook import HEARTBEAT_S, run_playbook
 from deployctl.resources import Project
@@ -163,7 +164,7 @@ def test_a_project_overrides_a_shipped_file_and_keeps_the_others(sshd, tmp_path)
     (tmp_path / "templates" / "ollama.service.j2").write_text("# mine\n")
     private = inputs.private_dir()
     try:
-        job = inputs.prepare("provision.yml", sshd.target(), {}, Project(tmp_path), private, check=False, password=None)
+        job = inputs.prepare("provision.yml", sshd.target(), {}, Project(tmp_path), private, check=False, asking={})
         root = Path(job["playbook"]).parents[1]
         assert (root / "templates" / "ollama.service.j2").read_text() == "# mine\n"
         assert (root / "templates" / "ollama-override.conf.j2").is_file()
@@ -204,9 +205,8 @@ def test_planted_secrets_reach_neither_argv_nor_environment_nor_files_nor_log(pl
 def test_the_become_password_is_typed_to_the_prompt_and_written_nowhere(sshd, tmp_path):
     private = inputs.private_dir()
     try:
-        job = inputs.prepare(
-            "provision.yml", sshd.target(), {}, Project(tmp_path), private, check=False, password="planted-password"
-        )
+        target = sshd.target(become=True, secrets=Secrets(sudo="planted-password"))
+        job = inputs.prepare("provision.yml", target, {}, Project(tmp_path), private, check=False, asking={})
         for path in private.rglob("*"):
             if path.is_file():
                 assert "planted-password" not in path.read_text()
@@ -216,6 +216,16 @@ def test_the_become_password_is_typed_to_the_prompt_and_written_nowhere(sshd, tm
         assert "--ask-become-pass" in job["cmdline"]
     finally:
         subprocess.run(["rm", "-rf", private], check=True)
+
+
+def test_no_value_that_we_pass_on_is_read_as_a_template(play):
+    """A name with braces in it would otherwise be code that runs on this machine."""
+    found = play(
+        "- name: Show it\n  ansible.builtin.command: echo {{ given | quote }}\n  register: shown\n"
+        "- ansible.builtin.assert: {that: [\"shown.stdout == '{' ~ '{ lookup(\\\"pipe\\\", \\\"id\\\") }' ~ '}'\"]}\n",
+        variables={"given": '{{ lookup("pipe", "id") }}'},
+    )
+    assert found.ok == 2
 
 
 def test_signal_handlers_are_as_they_were(play):

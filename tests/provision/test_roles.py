@@ -68,7 +68,7 @@ def test_every_field_of_the_settings_reaches_the_server():
 def test_the_example_of_hosts_is_read_by_the_catalogue(root):
     entries = YAML(typ="safe").load((root / "inventory" / "hosts.example.yml").read_text())
     read = [HostEntry(name=name, **entry) for name, entry in entries.items()]
-    assert [(host.name, host.port) for host in read] == [("berlin-1", 22), ("bare-minimum", 22)]
+    assert [(host.name, host.port) for host in read] == [("berlin-1", 22), ("bastion", 22), ("bare-minimum", 22)]
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from nspawn.host import running_host
 
 from deployctl.errors import HostUnreachable, ProvisionError
 from deployctl.events import StepProgress, discard
+from deployctl.hosts.secrets import Secrets
 from deployctl.provision.deploy import ModelFiles, provision
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project, shipped_root
@@ -30,7 +32,7 @@ class Host:
 
     def provision(self, *, password=PASSWORD, dry_run=False, slots=3, model=MODEL, emit=discard):
         return provision(
-            self.target,
+            replace(self.target, secrets=Secrets(sudo=password)),
             Settings(slots=slots, context=1024, threads=2),
             Source("ollama", "0.99.0", self.archive),
             model,
@@ -38,7 +40,6 @@ class Host:
             log=self.log,
             emit=emit,
             dry_run=dry_run,
-            become_password=password,
         )
 
     def environment(self):

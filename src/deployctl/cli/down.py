@@ -18,6 +18,11 @@ def command(
     ] = None,
     host: opt.Host = None,
     key: opt.KeyFile = None,
+    passphrase: opt.Passphrase = None,
+    password: opt.Password = None,
+    sudo_password: opt.SudoPassword = None,
+    jump: opt.Jump = None,
+    host_key: opt.HostKey = None,
     accept_new: opt.AcceptNew = False,
     purge: Annotated[bool, typer.Option("--purge", help="Remove models, user and home as well.")] = False,
 ) -> None:

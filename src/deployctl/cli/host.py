@@ -26,6 +26,11 @@ def check(
     host: Annotated[str, typer.Argument(help="user@address[:port], or a name of inventory/hosts.yml.")],
     plan: Annotated[str | None, typer.Option("--plan", help="Compare with what this plan sells.")] = None,
     key: opt.KeyFile = None,
+    passphrase: opt.Passphrase = None,
+    password: opt.Password = None,
+    sudo_password: opt.SudoPassword = None,
+    jump: opt.Jump = None,
+    host_key: opt.HostKey = None,
     accept_new: opt.AcceptNew = False,
 ) -> None:
     """Reach a host over SSH and say what it is, what it lacks and how it differs from a plan; read-only."""

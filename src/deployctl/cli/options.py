@@ -13,6 +13,14 @@ Host = Annotated[
     str | None, typer.Option("--host", help="user@address[:port], or a name of inventory/hosts.yml.", metavar="HOST")
 ]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The private key to log in with.", dir_okay=False)]
+_WHENCE = "ask, env:NAME or fd:N"
+Passphrase = Annotated[str | None, typer.Option("--passphrase", help=f"The key's passphrase: {_WHENCE}.")]
+Password = Annotated[str | None, typer.Option("--password", help=f"Log in with a password: {_WHENCE}.")]
+SudoPassword = Annotated[str | None, typer.Option("--sudo-password", help=f"What sudo asks for: {_WHENCE}.")]
+Jump = Annotated[
+    str | None, typer.Option("--jump", help="Go through these hosts, in order: user@host[:port],…", metavar="HOSTS")
+]
+HostKey = Annotated[str | None, typer.Option("--host-key", help="Insist on this host key: SHA256:….")]
 AcceptNew = Annotated[bool, typer.Option("--accept-new", help="Accept a host key that was never seen before.")]
 Engine = Annotated[str | None, typer.Option("--engine", help="ollama, or embedded (small, ships with us).")]
 Archive = Annotated[Path | None, typer.Option("--ollama-archive", help="A local release archive of Ollama.")]

@@ -40,6 +40,11 @@ def command(
     plan: Annotated[str | None, typer.Option("--plan", help="The plan that the host embodies.")] = None,
     host: opt.Host = None,
     key: opt.KeyFile = None,
+    passphrase: opt.Passphrase = None,
+    password: opt.Password = None,
+    sudo_password: opt.SudoPassword = None,
+    jump: opt.Jump = None,
+    host_key: opt.HostKey = None,
     accept_new: opt.AcceptNew = False,
     slots: Annotated[
         int | None, typer.Option("--slots", min=1, help="Its parallel slots, where you know them.")

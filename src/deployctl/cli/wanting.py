@@ -52,11 +52,16 @@ def is_gguf(path: Path) -> bool:
 
 def place_of(world: Globals) -> Place:
     """Where the jobs keep things."""
-    return Place(data_dir=world.data_dir, cache_dir=world.cache_dir, ask=_ask)
+    secretly = _ask_secret if _policy() == "ask" else None
+    return Place(data_dir=world.data_dir, cache_dir=world.cache_dir, ask=_ask, ask_secret=secretly)
 
 
 def _ask(question: str) -> bool:
     return typer.confirm(question, err=True)
+
+
+def _ask_secret(question: str) -> str:
+    return str(typer.prompt(question, hide_input=True, err=True, default="", show_default=False))
 
 
 def _policy() -> Any:

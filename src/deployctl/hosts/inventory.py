@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from deployctl.catalog.hosts import IPV6, NAME_OR_IPV4, USER
 from deployctl.errors import UsageError
 from deployctl.hosts.target import Target
 
-# A leading dash would reach ssh as an option; whitespace and shell characters have no place in a name or an address.
-_USER = re.compile(r"[A-Za-z_][A-Za-z0-9._-]{0,63}")
-_ADDRESS = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,252})")
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?")
 _HINT = "write it as user@address, user@address:port or user@[2001:db8::1]:port"
 
 
@@ -21,10 +18,10 @@ def parse_host(text: str, *, known_hosts: Path, key_file: Path | None = None) ->
     Root needs no sudo, every other user does. Raises UsageError for anything that is not such an address.
     """
     user, at, rest = text.strip().rpartition("@")
-    if at and not _USER.fullmatch(user):
+    if at and not re.fullmatch(USER, user):
         raise UsageError(f"not a user name: {user!r} in {text!r}", hint=_HINT)
     address, port = _split_port(rest, text)
-    if not (_ADDRESS.fullmatch(address) or _IPV6.fullmatch(address)):
+    if not re.fullmatch(f"{NAME_OR_IPV4}|{IPV6}", address):
         raise UsageError(f"not an address: {address!r} in {text!r}", hint=_HINT)
     user = user or "root"
     return Target(
@@ -41,7 +38,7 @@ def parse_host(text: str, *, known_hosts: Path, key_file: Path | None = None) ->
 def _split_port(rest: str, text: str) -> tuple[str, int]:
     if rest.startswith("["):
         address, bracket, tail = rest[1:].partition("]")
-        if not bracket or (tail and not tail.startswith(":")) or not _IPV6.fullmatch(address):
+        if not bracket or (tail and not tail.startswith(":")) or not re.fullmatch(IPV6, address):
             raise UsageError(f"not an address: {rest!r} in {text!r}", hint=_HINT)
         port = tail[1:] if tail else "22"
     elif rest.count(":") > 1:  # a bare IPv6 literal cannot carry a port

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from deployctl.hosts import children
+from deployctl.hosts.askpass import answering
 from deployctl.hosts.openssh import explain, ssh_command
 from deployctl.hosts.target import Target
 
@@ -61,12 +62,13 @@ def open_tunnel(target: Target, remote_port: int, *, timeout: float = 20) -> Tun
     """
     for attempt in range(1, _ATTEMPTS + 1):
         port = _free_port()
-        child = children.spawn(_argv(target, port, remote_port), env=_environment())
-        try:
-            problem = _wait_until_ready(child, timeout)
-        except BaseException:
-            children.stop(child)
-            raise
+        with answering(target) as asking:
+            child = children.spawn(_argv(target, port, remote_port), env={**_environment(), **asking})
+            try:
+                problem = _wait_until_ready(child, timeout)
+            except BaseException:
+                children.stop(child)
+                raise
         if problem is None:
             return Tunnel(target, child, port)
         children.stop(child)

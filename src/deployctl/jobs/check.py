@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from deployctl.catalog.load import load_catalog
+from deployctl.errors import HostError
 from deployctl.events import Emit
+from deployctl.hosts.clients import try_openssh
 from deployctl.hosts.facts import HostFacts
+from deployctl.hosts.privilege import ensure_root
 from deployctl.jobs.reach import reach
 from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.wanted import Place, Wanted
@@ -35,12 +40,25 @@ def check_host(wanted: Wanted, *, project: Project, place: Place, emit: Emit) ->
     """Connect and judge; raises HostError of the kind that tells why a host cannot be reached."""
     catalog = load_catalog(project)
     plan = catalog.plan(wanted.plan) if wanted.plan else None
-    with reach(wanted, catalog, place, emit) as reached:
-        facts = reached.facts
+    with reach(wanted, catalog, place, emit, root=False) as reached:
+        facts, target = reached.facts, reached.target
         found = found_of(facts) | {"host key": reached.session.fingerprint}
+        if target.via is not None:
+            found["reached by"] = " → ".join(str(hop) for hop in target.chain)
         warnings = (*missing(plan, facts), *surplus(plan, facts)) if plan else ()
-        problems = problems_of(facts, become=reached.target.become)
-        return Checked(str(reached.target), found, problems, warnings)
+        problems = problems_of(facts, become=target.become)
+        # The same clients, keys and passwords that the work itself will use.
+        problems += _refused(partial(ensure_root, reached.session, facts, place.ask_secret))
+        problems += _refused(partial(try_openssh, target))
+        return Checked(str(target), found, problems, warnings)
+
+
+def _refused(attempt: Callable[[], None]) -> tuple[str, ...]:
+    try:
+        attempt()
+    except HostError as error:
+        return (f"{error.message} ({error.hint})" if error.hint else error.message,)
+    return ()
 
 
 def found_of(facts: HostFacts) -> dict[str, str]:
@@ -69,8 +87,6 @@ def found_of(facts: HostFacts) -> dict[str, str]:
 def problems_of(facts: HostFacts, *, become: bool) -> tuple[str, ...]:
     """What provisioning would stumble over."""
     problems = []
-    if become and facts.root_or_sudo not in ("root", "sudo"):
-        problems.append("neither root nor sudo without a password: provisioning needs one of them")
     if become and not facts.systemd:
         problems.append("no systemd: the service cannot be installed")
     if facts.arch in ("x86_64", "amd64") and facts.cpu_flags and "avx" not in facts.cpu_flags:

@@ -56,13 +56,9 @@ def load(
 
 def read_log(reached: Reached) -> str:
     """The end of the server's log on the host; empty where it cannot be read."""
-    target, facts = reached.target, reached.facts
-    if target.service_manager == "process":
-        command = f"tail -n {LOG_LINES} {PROCESS_LOG}"
-    else:
-        sudo = "" if facts.root_or_sudo == "root" else "sudo -n "
-        command = f"{sudo}journalctl -u ollama -o cat --no-pager -n {LOG_LINES}"
-    return reached.session.run(command).stdout
+    if reached.target.service_manager == "process":
+        return reached.session.run(f"tail -n {LOG_LINES} {PROCESS_LOG}").stdout
+    return reached.session.run_as_root(f"journalctl -u ollama -o cat --no-pager -n {LOG_LINES}").stdout
 
 
 def verify_loaded(server: Server, reference: str, settings: Settings | None) -> float:

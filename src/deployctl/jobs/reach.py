@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from deployctl.catalog.catalog import Catalog
-from deployctl.catalog.hosts import HostEntry
+from deployctl.catalog.hosts import FINGERPRINT, HostEntry
 from deployctl.errors import UsageError
 from deployctl.events import Emit, step
 from deployctl.hosts.facts import HostFacts, gather
 from deployctl.hosts.inventory import parse_host
+from deployctl.hosts.privilege import ensure_root
+from deployctl.hosts.secrets import SecretReader, Secrets
 from deployctl.hosts.target import Target
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.units import format_bytes
@@ -34,8 +37,11 @@ class Reached:
 
 
 @contextmanager
-def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit) -> Iterator[Reached]:
-    """Connect to the host and read its facts; the sandbox is switched on for the duration of the block."""
+def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit, *, root: bool = True) -> Iterator[Reached]:
+    """Connect to the host and read its facts; the sandbox is switched on for the duration of the block.
+
+    With ``root`` a user who cannot become root is refused at once, by RootMissing.
+    """
     from deployctl.hosts.ssh import connect
 
     sandbox = wanted.host is None and wanted.plan == SANDBOX
@@ -49,48 +55,118 @@ def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit) -> Iterato
                 target = stack.enter_context(SandboxHost(place.sandbox)).target
             else:
                 target = found
-            session = stack.enter_context(connect(target, wanted.key_policy, ask=place.ask))
+            session = stack.enter_context(
+                connect(target, wanted.key_policy, ask=place.ask, ask_secret=place.ask_secret)
+            )
             facts = gather(session)
+            if root:
+                ensure_root(session, facts, place.ask_secret)
             current.detail = describe(target, facts)
-        yield Reached(target, session, facts, sandbox)
+        yield Reached(session.target, session, facts, sandbox)
 
 
 def find_target(wanted: Wanted, catalog: Catalog, place: Place) -> Target:
     """The host that was named, else the only inventory host of that plan; raises UsageError otherwise."""
+    finder = _Finder(wanted, catalog, place)
     if wanted.host is None and wanted.plan is None:
         raise UsageError("no host was named", hint="--host user@address[:port], or --plan ID")
     if wanted.host is None:
         fitting = [host for host in catalog.hosts.values() if host.plan == wanted.plan]
         if len(fitting) == 1:
-            return _from_inventory(fitting[0], wanted, place)
+            return finder.listed(fitting[0])
         found = "no host" if not fitting else f"{len(fitting)} hosts ({', '.join(host.name for host in fitting)})"
         raise UsageError(
             f"inventory/hosts.yml lists {found} of plan {wanted.plan}",
             hint="--host user@address[:port], or list it there (inventory/hosts.example.yml shows how)",
         )
     if wanted.host in catalog.hosts:
-        return _from_inventory(catalog.hosts[wanted.host], wanted, place)
+        return finder.listed(catalog.hosts[wanted.host])
     if wanted.host in catalog.plans:
         raise UsageError(
             f"{wanted.host} is a plan, not a host", hint=f"--plan {wanted.host} --host user@address[:port]"
         )
     if "@" not in wanted.host and catalog.hosts and "." not in wanted.host and ":" not in wanted.host:
         catalog.host(wanted.host)  # a bare word: most likely a misspelt name, so offer the nearest
-    return parse_host(wanted.host, known_hosts=place.known_hosts, key_file=wanted.key_file)
+    return finder.typed(wanted.host)
 
 
-def _from_inventory(host: HostEntry, wanted: Wanted, place: Place) -> Target:
-    target = Target(
-        name=host.name,
-        address=host.address,
-        port=host.port,
-        user=host.user,
-        known_hosts=place.known_hosts,
-        key_file=host.key_file.expanduser() if host.key_file else None,
-        python=host.python,
-        become=host.become,
-    )
-    return replace(target, key_file=wanted.key_file) if wanted.key_file else target
+class _Finder:
+    """Builds targets from the inventory and the command line, whose options win."""
+
+    def __init__(self, wanted: Wanted, catalog: Catalog, place: Place) -> None:
+        self.wanted = wanted
+        self.catalog = catalog
+        self.place = place
+        self.secrets = SecretReader(place.ask_secret)
+        if wanted.host_key is not None and not re.fullmatch(FINGERPRINT, wanted.host_key):
+            raise UsageError(
+                f"--host-key {wanted.host_key}: not a fingerprint", hint="write it as ssh-keygen -l does: SHA256:…"
+            )
+
+    def typed(self, text: str) -> Target:
+        """A host as it is typed."""
+        target = parse_host(text, known_hosts=self.place.known_hosts, key_file=self.wanted.key_file)
+        return self._with_options(target, None)
+
+    def listed(self, host: HostEntry) -> Target:
+        """A host of inventory/hosts.yml."""
+        return self._with_options(self._from_inventory(host), host)
+
+    def _with_options(self, target: Target, host: HostEntry | None) -> Target:
+        wanted = self.wanted
+        sources = {
+            "passphrase": wanted.passphrase or (host.passphrase if host else None),
+            "password": wanted.password or (host.password if host else None),
+            "sudo": wanted.sudo_password or (host.sudo_password if host else None),
+        }
+        jump = wanted.jump or (host.jump if host else None)
+        return replace(
+            target,
+            key_file=wanted.key_file or target.key_file,
+            fingerprint=wanted.host_key or target.fingerprint,
+            secrets=self._read(sources, target),
+            via=self._chain(jump, frozenset({target.name})) if jump else None,
+        )
+
+    def _chain(self, jump: str, seen: frozenset[str]) -> Target:
+        """The last of the hosts to jump through, with the others behind it. A key that was named opens these, too."""
+        via: Target | None = None
+        for text in (part.strip() for part in jump.split(",")):
+            host = self.catalog.hosts.get(text)
+            if text in seen:
+                raise UsageError(f"{text} jumps through itself", hint="edit `jump` in inventory/hosts.yml")
+            if host is None:
+                hop = parse_host(text, known_hosts=self.place.known_hosts, key_file=self.wanted.key_file)
+                sources = {"passphrase": self.wanted.passphrase}
+            else:
+                hop = self._from_inventory(host)
+                sources = {"passphrase": host.passphrase, "password": host.password}
+                if host.jump and via is None:
+                    via = self._chain(host.jump, seen | {text})
+            via = replace(hop, secrets=self._read(sources, hop), via=via)
+        assert via is not None
+        return via
+
+    def _read(self, sources: Mapping[str, str | None], target: Target) -> Secrets:
+        words = {
+            "passphrase": f"Passphrase of {target.key_file or f'the key for {target}'}",
+            "password": f"Password of {target}",
+            "sudo": f"Password of sudo on {target}",
+        }
+        return Secrets(**{name: self.secrets.read(source, words[name]) for name, source in sources.items()})
+
+    def _from_inventory(self, host: HostEntry) -> Target:
+        return Target(
+            name=host.name,
+            address=host.address,
+            port=host.port,
+            user=host.user,
+            known_hosts=self.place.known_hosts,
+            key_file=host.key_file.expanduser() if host.key_file else None,
+            python=host.python,
+            become=host.become,
+            fingerprint=host.host_key,
+        )
 
 
 def describe(target: Target, facts: HostFacts) -> str:

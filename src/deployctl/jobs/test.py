@@ -51,7 +51,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
             reached: Reached | None = None
             host_watch: Watch | None = None
             if url is None:
-                reached = stack.enter_context(reach(wanted, catalog, place, watch))
+                reached = stack.enter_context(reach(wanted, catalog, place, watch, root=False))
                 with step(watch, "tunnel", "Opening the tunnel") as current:
                     tunnel = stack.enter_context(open_tunnel(reached.target, OLLAMA_PORT))
                     current.detail = f"{tunnel.url} to {reached.target.name}"

@@ -20,6 +20,11 @@ class Wanted:
     plan: str | None = None
     host: str | None = None
     key_file: Path | None = None
+    passphrase: str | None = None  # these three are sources of secrets: ask, env:NAME, fd:N
+    password: str | None = None
+    sudo_password: str | None = None
+    jump: str | None = None  # hosts to go through, in order, separated by commas
+    host_key: str | None = None  # the fingerprint to insist on
     key_policy: KeyPolicy = "ask"
     engine: Engine | None = None
     archive: Path | None = None
@@ -38,11 +43,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job keeps and finds things, and whom it may ask (a question in, yes or no out; None: nobody)."""
+    """Where a job keeps and finds things, and whom it may ask.
+
+    ``ask`` takes a question and returns yes or no, ``ask_secret`` what nobody shall see; None: nobody is there.
+    """
 
     data_dir: Path
     cache_dir: Path
     ask: Callable[[str], bool] | None = None
+    ask_secret: Callable[[str], str] | None = None
 
     @property
     def known_hosts(self) -> Path:

@@ -37,7 +37,6 @@ def provision(
     log: Path,
     emit: Emit,
     dry_run: bool = False,
-    become_password: str | None = None,
 ) -> Play:
     """Install the engine, run it with ``settings``, make the model available. Idempotent: a second run changes 0.
 
@@ -56,7 +55,6 @@ def provision(
             emit=emit,
             step="provision",
             check=dry_run,
-            become_password=become_password,
         )
     except TaskFailed as error:
         if error.failure.result.get("kind") != "model_unavailable":
@@ -75,7 +73,6 @@ def teardown(
     log: Path,
     emit: Emit,
     dry_run: bool = False,
-    become_password: str | None = None,
 ) -> Play:
     """Stop and remove the server and its files; with ``purge`` models, user, group and home as well."""
     return run_playbook(
@@ -87,7 +84,6 @@ def teardown(
         emit=emit,
         step="down",
         check=dry_run,
-        become_password=become_password,
     )
 
 

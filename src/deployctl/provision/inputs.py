@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from deployctl.errors import ProvisionError
-from deployctl.hosts.openssh import ssh_args
+from deployctl.hosts.openssh import auth_args, ssh_args
 from deployctl.hosts.target import Target
 from deployctl.resources import Project, shipped_root
 
@@ -27,9 +27,13 @@ def prepare(
     private: Path,
     *,
     check: bool,
-    password: str | None,
+    asking: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Fill the ``private`` folder and return the job for the worker; raises ProvisionError."""
+    """Fill the ``private`` folder and return the job for the worker; raises ProvisionError.
+
+    ``asking`` is the environment by which ssh clients ask us for secrets.
+    """
+    password = target.secrets.sudo if target.become else None
     root = _playbook_root(project, private)
     playbook = root / "playbooks" / name
     if not playbook.is_file():
@@ -37,7 +41,7 @@ def prepare(
     inventory = private / "inventory" / "hosts.json"
     inventory.parent.mkdir(mode=0o700)
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", target.name).strip("-") or "host"
-    _write_private(inventory, {"all": {"hosts": {host: {**_connection(target, password), **variables}}}})
+    _write_private(inventory, {"all": {"hosts": {host: {**_connection(target), **variables}}}})
     (private / "ansible.cfg").touch(mode=0o600)
     # Read by ansible-runner from this file only; as an argument it is dropped. How often it looks for a cancel.
     _write_private(private / "env" / "settings", {"pexpect_timeout": 0.5, "suppress_output_file": True})
@@ -48,19 +52,19 @@ def prepare(
         "inventory": str(inventory),
         "binary": _ansible_playbook(),
         "cmdline": " ".join((["--check", "--diff"] if check else []) + (["--ask-become-pass"] if password else [])),
-        "environment": _ansible_environment(private),
+        "environment": {**_ansible_environment(target, private), **asking},
         "passwords": {r"BECOME password.*:\s*?$": password} if password else {},
     }
 
 
-def _connection(target: Target, password: str | None) -> dict[str, Any]:
+def _connection(target: Target) -> dict[str, Any]:
     found: dict[str, Any] = {
         "ansible_connection": "ssh",
         "ansible_host": target.address,
         "ansible_port": target.port,
         "ansible_user": target.user,
         "ansible_ssh_common_args": shlex.join(ssh_args(target)),
-        "ansible_become": target.become or bool(password),
+        "ansible_become": target.become,
     }
     if target.python:
         found["ansible_python_interpreter"] = target.python
@@ -70,14 +74,19 @@ def _connection(target: Target, password: str | None) -> dict[str, Any]:
     return found
 
 
-def _ansible_environment(private: Path) -> dict[str, str]:
+def _ansible_environment(target: Target, private: Path) -> dict[str, str]:
     return {
         "ANSIBLE_CONFIG": str(private / "ansible.cfg"),  # nobody else's
         "ANSIBLE_HOME": str(private / "ansible"),
         "ANSIBLE_HOST_KEY_CHECKING": "True",
         "ANSIBLE_PIPELINING": "True",
         # One connection for the whole play; the socket's path must stay under 104 characters.
-        "ANSIBLE_SSH_ARGS": f"-o ControlMaster=auto -o ControlPersist=30s -o ControlPath={private}/s/%C",
+        "ANSIBLE_SSH_ARGS": shlex.join(
+            [
+                *auth_args(target),
+                *("-o", "ControlMaster=auto", "-o", "ControlPersist=30s", "-o", f"ControlPath={private}/s/%C"),
+            ]
+        ),
         "ANSIBLE_TIMEOUT": "15",
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
@@ -122,4 +131,14 @@ def _ansible_playbook() -> str:
 def _write_private(path: Path, content: Mapping[str, Any]) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(content, file)
+        file.write(_literal(content))
+
+
+def _literal(value: Any) -> str:
+    """JSON as YAML in which no string is a template: a value that looks like Jinja is marked as text (``!unsafe``)."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(str(key))}: {_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    mark = "!unsafe " if isinstance(value, str) and "{" in value else ""
+    return mark + json.dumps(value)

@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from deployctl.errors import HostError, HostUnreachable, ProvisionError
 from deployctl.events import Emit, StepProgress
 from deployctl.hosts import children
+from deployctl.hosts.askpass import answering
 from deployctl.hosts.openssh import explain
 from deployctl.hosts.target import Target
 from deployctl.provision import events, inputs
@@ -62,7 +63,6 @@ def run_playbook(
     emit: Emit,
     step: str,
     check: bool = False,
-    become_password: str | None = None,
 ) -> Play:
     """Run ``playbooks/<name>`` against the target and wait for its end.
 
@@ -73,9 +73,9 @@ def run_playbook(
     """
     private = inputs.private_dir()
     try:
-        job = inputs.prepare(name, target, variables, project, private, check=check, password=become_password)
         log.parent.mkdir(parents=True, exist_ok=True)
-        with _open_private(log) as writer:
+        with answering(target) as asking, _open_private(log) as writer:
+            job = inputs.prepare(name, target, variables, project, private, check=check, asking=asking)
             return _Run(target, log, writer, emit, step).follow(job)
     finally:
         shutil.rmtree(private, ignore_errors=True)
@@ -165,7 +165,7 @@ class _Run:
             if "missing sudo password" in self.failure.message.lower():
                 raise ProvisionError(
                     f"sudo on {self.target} asks for a password",
-                    hint=f"let {self.target.user} use sudo without one (NOPASSWD in /etc/sudoers.d), or log in as root",
+                    hint="give it: --sudo-password ask (or env:NAME, fd:N); or allow NOPASSWD in /etc/sudoers.d",
                 )
             raise TaskFailed(self.failure, self.log)
         if end.get("rc") != 0:
