@@ -68,6 +68,10 @@ class RootMissing(HostError):
     """The user who logs in cannot become root there, and the work needs it."""
 
 
+class StoreUnavailable(HostError):
+    """The store's database is locked, full or out of reach; the records themselves are files and are not lost."""
+
+
 class ProvisionError(DeployctlError):
     """A playbook failed, or what it left does not work."""
 

@@ -139,8 +139,8 @@ def test_a_time_without_a_zone_is_refused_and_another_zone_becomes_utc(data_dir:
 
 
 def test_a_newer_schema_is_refused_with_the_way_out(data_dir: Path) -> None:
-    changed = document(data_dir) | {"schema_version": 2, "a_key_of_the_future": 1}
-    with pytest.raises(RecordError, match="schema version 2; this deployctl reads up to 1") as caught:
+    changed = document(data_dir) | {"schema_version": 3, "a_key_of_the_future": 1}
+    with pytest.raises(RecordError, match="schema version 3; this deployctl reads up to 2") as caught:
         parse_record(json.dumps(changed), source="r.json")
     assert "upgrade" in caught.value.hint
     assert isinstance(caught.value, UsageError)

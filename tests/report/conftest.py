@@ -9,7 +9,7 @@ import pytest
 
 from deployctl.records.schema import Record, parse_record
 
-DATA = Path(__file__).parents[1] / "records" / "data"
+DATA = Path(__file__).parents[1] / "records" / "data" / "v1"
 NAMES = sorted(path.stem for path in DATA.glob("*.json"))
 
 

@@ -80,7 +80,8 @@ def test_hostile_names_change_no_element_of_the_page(example: Example, project: 
 
     hostile = example("hostile")
     # The same record with every string harmless: the elements must be the same, one by one.
-    harmless = type(hostile).model_validate_json(json.dumps(_tame(json.loads(hostile.to_json()))))
+    tame = {name: value for name, value in _tame(json.loads(hostile.to_json())).items() if name != "digest"}
+    harmless = type(hostile).model_validate_json(json.dumps(tame))
     assert skeleton(hostile) == skeleton(harmless)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html.render(hostile, project)
 

@@ -32,11 +32,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "host": ("deployctl.cli.host", "Look at a host (host check)."),
     "report": ("deployctl.cli.report", "Show or export the report of a run."),
     "runs": ("deployctl.cli.runs", "List the runs that are kept here."),
+    "records": ("deployctl.cli.records", "Verify, list, compare, export, import and prune what was measured."),
     "simulate": ("deployctl.cli.simulate", "What if: play users on simulated hosts, in virtual time."),
     "simulator": ("deployctl.cli.simulator", "A server of known capacity (simulator serve)."),
     "bench-search": ("deployctl.cli.bench_search", "Hold the capacity search against known capacities."),
 }
-GROUPS = frozenset({"host", "simulator"})
+GROUPS = frozenset({"host", "records", "simulator"})
 GLOBAL_FLAGS = frozenset({"--json", "--dry-run", "-v", "--verbose"})
 GLOBAL_OPTIONS = frozenset({"--project", "--data-dir"})
 

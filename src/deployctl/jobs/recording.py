@@ -17,6 +17,7 @@ from deployctl.events import Emit, Event, StepFinished
 from deployctl.jobs.measure import Measured
 from deployctl.jobs.order import Order, Question
 from deployctl.jobs.reach import Reached
+from deployctl.jobs.watch import Watch
 from deployctl.records.schema import Record
 from deployctl.sizing.fit import Fit
 
@@ -69,6 +70,13 @@ def host_block(reached: Reached) -> dict[str, Any]:
         "virtualization": facts.virtualization or None,
         "host_key": reached.session.fingerprint,
     }
+
+
+def telemetry_block(watch: Watch | None) -> dict[str, Any]:
+    """The host over the whole run: the figures that its kernel gave; nothing where nobody watched."""
+    if watch is None:
+        return {}
+    return {name: value for name, value in asdict(watch.so_far()).items() if value is not None}
 
 
 def sizing_block(fit: Fit) -> dict[str, Any]:
@@ -133,14 +141,36 @@ def baseline_block(measured: Measured) -> dict[str, Any]:
     return {**{name: kept[name] for name in names}, "load_s": measured.load_s}
 
 
-def samples_block(files: tuple[Path, ...]) -> dict[str, Any] | None:
-    """The file of raw requests (the last part, where the load generator had to be started anew)."""
-    if not files:
+def samples_block(files: tuple[Path, ...]) -> list[dict[str, Any]]:
+    """The files of raw requests (several where the load generator had to be started anew), named by their content.
+
+    Each is renamed to ``samples-`` and the first 32 digits of its SHA-256: whatever bears that name is that content.
+    """
+    found = []
+    for path in files:
+        with path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        kept = path.replace(path.with_name(f"samples-{digest[:32]}{path.suffix}"))
+        found.append(
+            {
+                "file": kept.name,
+                "format": kept.suffix.removeprefix("."),
+                "rows": rows_of(kept),
+                "sha256": digest,
+                "bytes": kept.stat().st_size,
+            }
+        )
+    return found
+
+
+def rows_of(path: Path) -> int | None:
+    """How many requests a file of samples holds; None for a stream that was not finished."""
+    if path.suffix != ".parquet":
         return None
-    last = files[-1]
-    with last.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {"file": last.name, "format": last.suffix.removeprefix("."), "sha256": digest}
+    import pyarrow.parquet as pq
+
+    rows: int = pq.ParquetFile(path).metadata.num_rows
+    return rows
 
 
 def make_record(

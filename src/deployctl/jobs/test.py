@@ -14,7 +14,7 @@ from deployctl.jobs.measure import measure
 from deployctl.jobs.order import ask
 from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import SANDBOX, Reached, reach
-from deployctl.jobs.recording import Stopwatch, host_block, make_record
+from deployctl.jobs.recording import Stopwatch, host_block, make_record, telemetry_block
 from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.jobs.watch import Watch, watching
@@ -74,6 +74,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
             )
             blocks = {
                 "host": host_block(reached) if reached else None,
+                "telemetry": telemetry_block(host_watch),
                 **_external_blocks(wanted, loaded),
             }
     except DeployctlError:
@@ -85,7 +86,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     notes = () if host_watch else ("nothing watched the host: steal, swap and neighbours would have gone unseen",)
     with step(watch, "record", "Writing record and report") as current:
         record = make_record(run.id, watch, question, measured, blocks, plan=plan, seed=wanted.seed, notes=notes)
-        problem = keep(store, record, project)
+        problem = keep(store, record, project, watch)
         current.detail = problem or run.id
     return Outcome(record, run, problem)
 

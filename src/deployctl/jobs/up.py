@@ -19,6 +19,7 @@ from deployctl.jobs.recording import (
     make_record,
     served_blocks,
     shared_cores_note,
+    telemetry_block,
 )
 from deployctl.jobs.reporting import Outcome, keep
 from deployctl.jobs.wanted import Place, Wanted
@@ -66,6 +67,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
                 notes += (shared_cores_note(), *host_watch.noted)
             blocks = {
                 "host": host_block(reached),
+                "telemetry": telemetry_block(host_watch),
                 **served_blocks(order, reached, served),
             }
     except DeployctlError:
@@ -78,6 +80,6 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
         record = make_record(
             run.id, watch, order.question, measured, blocks, plan=order.plan, seed=wanted.seed, notes=notes
         )
-        problem = keep(store, record, project)
+        problem = keep(store, record, project, watch)
         current.detail = problem or run.id
     return Outcome(record, run, problem)

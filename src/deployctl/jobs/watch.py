@@ -10,6 +10,7 @@ from deployctl.hosts.ssh import Session
 from deployctl.hosts.tunnel import Tunnel
 from deployctl.ollama.client import Server
 from deployctl.telemetry.gates import judge
+from deployctl.telemetry.proc import HostWindow
 from deployctl.telemetry.sampler import Sampler
 
 ALIVE_TIMEOUT_S = 10.0
@@ -61,6 +62,11 @@ class Watch:
             return reasons
         self.noted |= dict.fromkeys(reasons)
         return ()
+
+    def so_far(self) -> HostWindow:
+        """What the host did from the first sample to the last."""
+        samples = self._sampler.samples
+        return self._sampler.window(samples[0].at_s, samples[-1].at_s) if samples else self._sampler.window(0.0, 0.0)
 
     def check(self) -> None:
         """Raise HostUnreachable when session or tunnel is gone."""

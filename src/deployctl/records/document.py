@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, JsonValue
 
-from deployctl.records.schema import Record
+from deployctl.records.schema import SCHEMA_VERSION, Record, schema_json
 
 BEGIN = "<!-- begin: made by python -m deployctl.records.document -->"
 END = "<!-- end -->"
@@ -44,6 +44,9 @@ def _section(path: str, model: type[BaseModel]) -> str:
     rows = [
         f"| `{name}` | {_kind(field.annotation)}{'' if field.is_required() else ', optional'} | {field.description} |"
         for name, field in model.model_fields.items()
+    ] + [
+        f"| `{name}` | {_kind(field.return_type)} | {field.description} |"
+        for name, field in model.model_computed_fields.items()
     ]
     purpose = " ".join((model.__doc__ or "").split())
     title = f"### `{path}`" if path else "### The record"
@@ -103,5 +106,7 @@ if __name__ == "__main__":
     import sys
     from pathlib import Path
 
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/record.md")
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs")
+    target = folder / "record.md"
     target.write_text(fill(target.read_text("utf-8")), "utf-8")
+    (folder / f"record-v{SCHEMA_VERSION}.schema.json").write_text(schema_json(), "utf-8")

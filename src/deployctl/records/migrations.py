@@ -10,8 +10,15 @@ from deployctl.errors import RecordError
 Document = dict[str, Any]
 Migration = Callable[[Document], Document]
 
-# From version n to n + 1, by n. Version 1 is the first, so there is nothing to migrate yet.
-MIGRATIONS: dict[int, Migration] = {}
+
+def _several_files_of_samples(document: Document) -> Document:
+    """1 to 2: a run may have more than one file of raw requests. (The digest, new as well, is checked, not made up.)"""
+    only = document.get("samples")
+    return {**document, "samples": [] if only is None else [only]}
+
+
+# From version n to n + 1, by n.
+MIGRATIONS: dict[int, Migration] = {1: _several_files_of_samples}
 
 
 def upgrade(

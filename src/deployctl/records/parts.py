@@ -261,12 +261,13 @@ class Capacity(Part):
 
 
 class Samples(Part):
-    """Where the raw requests are."""
+    """A file of raw requests."""
 
-    file: str = Field(description="file name beside the record")
+    file: str = Field(description="file name beside the record; it holds the beginning of the digest")
     format: str = Field(description="`parquet`, `jsonl`, ...")
     rows: Count | None = Field(default=None, description="number of requests in it")
     sha256: str | None = Field(default=None, description="SHA-256 of the file")
+    bytes: Count | None = Field(default=None, description="size of the file, bytes")
 
 
 class Problem(Part):

@@ -7,7 +7,9 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,10 +101,48 @@ class RunStore:
         self.release(record.run_id)
         return path
 
+    def adopt(self, run_id: str, body: bytes, files: Mapping[str, Path]) -> bool:
+        """Take in a run that was made elsewhere, whole or not at all; False: it is here already.
+
+        ``body`` is its record as it was written, ``files`` maps names to files that lie beside it. Raises RecordError
+        when another record of that run is here, or when it cannot be written.
+        """
+        if not _RUN_ID.fullmatch(run_id):
+            raise RecordError(f"not a run id: {run_id!r}")
+        path = self.root / run_id
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            if (path / RECORD).is_file():
+                if (path / RECORD).read_bytes() != body:
+                    raise RecordError(f"run {run_id} already has another record: {path / RECORD}")
+                return False
+            with tempfile.TemporaryDirectory(prefix=".import-", dir=self.root) as folder:
+                staged = Path(folder) / run_id
+                staged.mkdir(mode=0o700)
+                for name, source in files.items():
+                    _check_name(name)
+                    shutil.copyfile(source, staged / name)
+                write_atomic(staged / RECORD, body)
+                staged.rename(path)
+        except OSError as error:
+            raise RecordError(f"cannot take run {run_id} in: {error.strerror or error}") from None
+        return True
+
+    def recorded(self) -> dict[str, Path]:
+        """The folders of all runs that have a record, by id."""
+        return {run.id: run.dir for run in self._runs() if (run.dir / RECORD).is_file()}
+
+    def remove(self, run_id: str) -> None:
+        """Delete a run for good (retention)."""
+        folder = self._folder(run_id)
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise RecordError(f"cannot remove {folder}: {error.strerror}") from None
+
     def attach(self, run_id: str, name: str, data: str | bytes) -> Path:
         """Write a file of the run (a report), atomically, replacing an older one; return its path."""
-        if name in ("", ".", "..", RECORD, LOCK) or Path(name).name != name or "\0" in name:
-            raise RecordError(f"not a file name for a run: {name!r}")
+        _check_name(name)
         path = self._folder(run_id) / name
         try:
             write_atomic(path, data.encode() if isinstance(data, str) else data)
@@ -215,6 +255,11 @@ class RunStore:
         finally:
             os.close(descriptor)
         return False
+
+
+def _check_name(name: str) -> None:
+    if name in ("", ".", "..", RECORD, LOCK) or Path(name).name != name or "\0" in name:
+        raise RecordError(f"not a file name for a run: {name!r}")
 
 
 def read_record(path: Path) -> Record:

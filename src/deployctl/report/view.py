@@ -141,10 +141,11 @@ def condition_rows(record: Record) -> Rows:
         ("deployctl", record.deployctl_version),
         ("Run", record.run_id),
     ]
-    if record.samples is not None:
-        count = f" ({record.samples.rows:,} requests)" if record.samples.rows is not None else ""
-        rows.append(("Raw requests", record.samples.file + count))
-        rows.append(("Their SHA-256", record.samples.sha256 or ""))
+    for kept in record.samples:
+        count = f" ({kept.rows:,} requests)" if kept.rows is not None else ""
+        rows.append(("Raw requests", kept.file + count))
+        rows.append(("Their SHA-256", kept.sha256 or ""))
+    rows.append(("Digest of the record", record.digest))
     return _filled([*rows, *_free(record.conditions), *_free(record.telemetry)])
 
 

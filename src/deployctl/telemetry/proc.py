@@ -16,6 +16,7 @@ while :; do
   echo "@ $(cut -d' ' -f1 /proc/uptime)"
   sed -n -e '/^cpu /p' -e '/^MemTotal:/p' -e '/^MemAvailable:/p' -e '/^SwapTotal:/p' -e '/^SwapFree:/p' \
     -e '/^pswpin /p' -e '/^pswpout /p' -e '/^oom_kill /p' /proc/stat /proc/meminfo /proc/vmstat
+  sed -n '/^cpu MHz/{s/^cpu MHz[^:]*:/mhz/p;q}' /proc/cpuinfo
   echo "load $(cut -d' ' -f1-3 /proc/loadavg)"
   for file in /sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count \
     /sys/class/thermal/thermal_zone0/temp; do
@@ -47,6 +48,7 @@ class Sample:
     load_1m: float
     throttle_count: int | None
     temperature_c: float | None
+    cpu_mhz: float | None = None  # of the first CPU
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ class HostWindow:
     load_1m_max: float | None = None
     throttle_events: int | None = None
     temperature_max_c: float | None = None
+    cpu_mhz_mean: float | None = None
 
 
 def script(interval_s: float) -> str:
@@ -135,7 +138,12 @@ def between(samples: Sequence[Sample], begin_s: float, end_s: float) -> HostWind
         load_1m_max=max(sample.load_1m for sample in used),
         throttle_events=_increase(first.throttle_count, last.throttle_count),
         temperature_max_c=max((s.temperature_c for s in used if s.temperature_c is not None), default=None),
+        cpu_mhz_mean=_mean([sample.cpu_mhz for sample in used if sample.cpu_mhz is not None]),
     )
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 def _increase(first: int | None, last: int | None) -> int | None:
@@ -161,6 +169,7 @@ def _sample(at_s: float, block: dict[str, list[str]]) -> Sample | None:
             load_1m=float(block["load"][0]),
             throttle_count=_whole(block, "package_throttle_count"),
             temperature_c=None if temperature is None else temperature / 1000,  # the kernel gives millidegrees
+            cpu_mhz=float(block["mhz"][0]) if block.get("mhz") else None,
         )
     except (KeyError, ValueError, IndexError):
         return None
