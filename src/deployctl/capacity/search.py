@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 from deployctl.capacity.evidence import Evidence
 from deployctl.capacity.guide import Guide, Situation
 from deployctl.capacity.levels import Aim
 from deployctl.capacity.probe import Look, Prober, Slo, Verdict
-from deployctl.capacity.result import Budget, Prior, ProbeSummary, Result, Status
-from deployctl.capacity.trial import Trial
+from deployctl.capacity.result import Budget, Prior, Result, Status
+from deployctl.capacity.steadiness import cliff
+from deployctl.capacity.visits import Visits
 from deployctl.errors import UsageError
-from deployctl.events import Emit, ProbeEnded, Warned, discard
+from deployctl.events import Emit, discard
 
 MODE_SECONDS = {"quick": 600.0, "standard": 3600.0, "certify": 7 * 86400.0}
 """Host time of each mode where the budget names none."""
@@ -70,7 +70,6 @@ class _Search:
     def __init__(
         self, prober: Prober, slo: Slo, prior: Prior, budget: Budget, max_users: int, confidence: float, emit: Emit
     ) -> None:
-        self._prober = prober
         self._slo = slo
         self._prior = prior
         self._aim = MODE_AIM[budget.mode]
@@ -78,12 +77,9 @@ class _Search:
         self._spare = budget.seconds is not None
         self._max = max_users
         self._confidence = confidence
-        self._emit = emit
         self._guide = Guide(slo, prior, max_users, self._aim)
-        self._activity = {"warm-up": 0.0, "deciding": 0.0, "draining": 0.0}
-        self._notes: list[str] = []
-        self._probes: list[ProbeSummary] = []
-        self._looks: list[Look] = []
+        self._visits = Visits(prober, slo, self._guide, self._seconds, emit)
+        self._notes = self._visits.notes
         self._certified = 0
         self._failed: int | None = None  # the lowest level proven not to hold
         self._given_up: Counter[int] = Counter()
@@ -96,9 +92,6 @@ class _Search:
         level: int | None = self._first_level()
         while level is not None:
             verdict = self._probe(level)
-            if verdict == "invalid":
-                self._emit(Warned(f"the probe at {level} users is void; it is repeated once"))
-                verdict = self._probe(level) if self._left() > 0 else "invalid"
             if verdict == "invalid":
                 self._void = True
                 break
@@ -122,7 +115,7 @@ class _Search:
         return max(1, min(self._max, round(1.5 * slots), max(slots, round(0.4 * guess)) if guess else slots))
 
     def _next_level(self) -> int | None:
-        if self._left() <= 0.02 * self._seconds:
+        if self._visits.left_s <= 0.02 * self._seconds:
             return None
         if (found := self._guide.choose(self._situation())) is not None:
             return found[0]
@@ -139,7 +132,7 @@ class _Search:
 
     def _worth_it(self, found: Evidence, look: Look) -> bool:
         """Whether the running trial is still the best use of the next second."""
-        first = not self._probes
+        first = not self._visits.probes
         if first and self._guide.twin is None:
             if found.requests < _LEARN_REQUESTS or found.cycles < _LEARN_CYCLES:
                 return found.for_failing(self._slo.attainment) < 2.0 or found.requests < _LEARN_REQUESTS / 2
@@ -170,7 +163,7 @@ class _Search:
         return Situation(
             self._certified,
             self._ceiling(),
-            self._left(),
+            self._visits.left_s,
             self._spare,
             self._alpha_for,
             frozenset(level for level, visits in self._given_up.items() if visits >= _VISITS),
@@ -191,61 +184,24 @@ class _Search:
 
     # One probe
 
-    def _left(self) -> float:
-        return self._seconds - math.fsum(probe.seconds for probe in self._probes)
-
     def _probe(self, level: int) -> Verdict:
         self._out_of_step = False
         alpha = self._alpha_for(level)
-        trial = Trial(
-            level,
-            self._slo,
-            alpha_pass=alpha,
-            alpha_fail=1.0 - self._confidence if level == 1 else alpha,
-            expected_inflation=self._guide.expected_inflation(level),
-            alternatives=self._guide.alternatives(level),
-            earlier=self._guide.history.series(level),
-            control=self._guide.control(),
-            worth_it=self._worth_it,
-            emit=self._emit,
-        )
-        allowed = max(1.0, self._left() - self._drain_reserve(level))
-        run = self._prober(level, trial.go_on, allowed)
-        summary = trial.close(run)
-        self._probes.append(summary)
-        if summary.verdict != "invalid":
-            self._looks.append(run.last)
-            self._guide.learn(tuple(self._looks))
-            self._guide.history.add(trial.series, trial.evidence)
-            if trial.evidence.committed and summary.verdict != "pass":
-                self._alpha.setdefault(level, alpha)
-        warm = min(trial.warm_until_s, trial.ended_s)
-        self._activity["warm-up"] += warm
-        self._activity["deciding"] += trial.ended_s - warm
-        self._activity["draining"] += max(0.0, run.seconds - trial.ended_s)
-        self._notes.extend(f"{level} users: {note}" for note in run.notes)
-        self._emit(
-            ProbeEnded(
-                level,
-                summary.verdict,
-                summary.requests,
-                summary.attainment,
-                summary.attainment_low,
-                summary.attainment_high,
-                summary.seconds,
-                "; ".join(summary.invalid_reasons),
-            )
-        )
-        return summary.verdict
-
-    def _drain_reserve(self, level: int) -> float:
-        known = [p.e2e_s["p95"] * max(1.0, level / p.users) for p in self._probes if math.isfinite(p.e2e_s["p95"])]
-        return min(max(known, default=0.0), 0.1 * self._seconds)
+        alpha_fail = 1.0 - self._confidence if level == 1 else alpha
+        verdict, evidence = self._visits.probe(level, alpha, alpha_fail, self._worth_it)
+        if verdict in ("fail", "inconclusive") and evidence.committed:
+            self._alpha.setdefault(level, alpha)
+        return verdict
 
     # The answer
 
     def _result(self) -> Result:
         status: Status
+        certified = self._certified
+        if self._void and self._visits.drifted:
+            # What passed before the host changed was another host's number.
+            self._notes.append(f"the host did not keep its speed; {certified} users had passed until then")
+            self._certified = 0
         if self._certified >= self._max:
             status = "at_least"
         elif self._certified:
@@ -262,23 +218,14 @@ class _Search:
             certified_users=self._certified,
             at_most_users=None if self._failed is None else max(self._failed - 1, self._certified),
             confidence=self._confidence,
-            limited_by=self._limiting_factor(),
-            probes=tuple(self._probes),
-            seconds_by_activity=dict(self._activity),
+            limited_by=self._visits.limiting_factor(self._certified),
+            probes=tuple(self._visits.probes),
+            seconds_by_activity=dict(self._visits.activity),
             notes=tuple(self._notes),
         )
 
-    def _limiting_factor(self) -> str | None:
-        """What breaks first beyond the certified level: the commonest factor at the lowest level above it."""
-        above = [p for p in self._probes if p.users > self._certified and p.verdict != "invalid"]
-        missed = [p for p in above or self._probes if any(p.broken_by.values())]
-        if not missed:
-            return None
-        nearest = min(missed, key=lambda probe: (abs(probe.users - self._certified), -probe.requests))
-        return max(nearest.broken_by, key=lambda name: nearest.broken_by[name])
-
     def _say_what_is_odd(self) -> None:
-        valid = [p for p in self._probes if p.verdict != "invalid" and p.effective_n > 0]
+        valid = [p for p in self._visits.probes if p.verdict != "invalid" and p.effective_n > 0]
         for low in valid:
             for high in valid:
                 if low.users < high.users and low.attainment_high < high.attainment_low:
@@ -286,5 +233,7 @@ class _Search:
                         f"not monotone: {high.users} users did better ({high.attainment:.3f}) "
                         f"than {low.users} ({low.attainment:.3f})"
                     )
+        if self._guide.twin is not None and (found := cliff(self._guide.twin)) is not None:
+            self._notes.append(found)
         if self._void:
             self._notes.append("the last level was void twice; what was certified before it stands")

@@ -21,7 +21,7 @@ class Trial:
     The level passes once the evidence against "attainment below target" reaches 1/``alpha_pass`` (an e-process: any
     number of looks is allowed), fails once the evidence for it reaches 1/``alpha_fail``. ``earlier`` are the outcomes
     of earlier visits to the level; ``control`` a twin that was fitted before this probe. ``worth_it`` is asked at each
-    look whether an undecided trial shall go on.
+    look whether an undecided trial shall go on; ``gate`` names what makes the probe void, if anything does.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Trial:
         earlier: Series = NOTHING,
         control: Control | None = None,
         worth_it: Callable[[Evidence, Look], bool] = lambda _evidence, _look: True,
+        gate: Callable[[Look], str | None] = lambda _: None,
         emit: Emit = discard,
     ) -> None:
         self.users = users
@@ -52,6 +53,8 @@ class Trial:
         self._earlier = earlier
         self._control = control
         self._worth_it = worth_it
+        self._gate = gate
+        self._tripped: str | None = None
         self._emit = emit
         self._weighed = 0
 
@@ -70,6 +73,10 @@ class Trial:
             return True
         self.series = self._earlier + series
         self.evidence = found = weigh(self.series, self.users, self._expected, self._alternatives)
+        self._tripped = self._gate(look)
+        if self._tripped is not None:
+            self.verdict = "invalid"
+            return False
         self._emit(ProbeMoved(self.users, found.requests, found.attainment, found.low, found.high, look.now_s))
         if found.cycles >= LEAST_CYCLES and found.for_passing(self.slo.attainment) >= self._need_pass:
             self.verdict = "pass"
@@ -81,7 +88,8 @@ class Trial:
 
     def close(self, run: ProbeRun) -> ProbeSummary:
         """Sum the probe up. Reasons to distrust it outrank whatever it decided."""
-        reasons = tuple(dict.fromkeys((*run.last.invalid, *run.invalid_reasons)))
+        tripped = () if self._tripped is None else (self._tripped,)
+        reasons = tuple(dict.fromkeys((*run.last.invalid, *run.invalid_reasons, *tripped)))
         if reasons:
             self.verdict = "invalid"
             self.series = self._earlier

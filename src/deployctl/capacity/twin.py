@@ -7,14 +7,14 @@ over the time that each answer spent at it, the prefill rate from the first toke
 
 from __future__ import annotations
 
-import heapq
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from deployctl.capacity.attainment import met
+from deployctl.capacity.occupancy import busiest, served
 from deployctl.capacity.probe import Floats, Look, Slo
 from deployctl.stats.batches import batch_means
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from deployctl.simulator.scenario import Scenario
 
 _LEAST_REQUESTS = 12
+_STALLED = 3.0
 
 
 @dataclass(frozen=True)
@@ -35,24 +36,17 @@ class Demand:
 
 
 @dataclass(frozen=True)
-class Occupancy:
-    """Who held a slot when, by start; ``steps_s`` and ``active`` are the size of the batch over time."""
-
-    slot_s: Floats
-    end_s: Floats
-    steps_s: Floats
-    active: Floats  # after each step
-    most_waiting: int
-
-
-@dataclass(frozen=True)
 class Twin:
-    """The fitted server. ``decode[k-1]``: tokens/s of the whole batch of k; ``prefill``: prompt tokens/s."""
+    """The fitted server. ``decode[k-1]``: tokens/s of the whole batch of k; ``prefill``: prompt tokens/s.
+
+    ``seen_s[k-1]``: seconds that answers spent in a batch of k, all added up: how far each rate can be trusted.
+    """
 
     slots: int
     prefill: float
     decode: tuple[float, ...]
     queue_limit: int | None
+    seen_s: tuple[float, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
@@ -71,123 +65,33 @@ class Forecast:
         return self.inflations[min(self.inflations, key=lambda level: abs(math.log(level / users)))]
 
 
-def occupancy(look: Look, slots: int) -> Occupancy | None:
-    """Reconstruct the slots from starts and ends, first come first served; None where nothing was answered."""
-    requests = look.requests
-    good = requests.ok
-    start = np.concatenate([requests.start_s[good], look.pending_start_s])
-    end = np.concatenate([(requests.start_s + requests.e2e_s)[good], np.full(len(look.pending_start_s), np.inf)])
-    if not good.any():
-        return None
-    order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    slot = np.empty(len(start))
-    latest: list[float] = []  # the ``slots`` latest ends among those who came before
-    waiting: list[float] = []
-    most = 0
-    for index, (came, left) in enumerate(zip(start.tolist(), end.tolist(), strict=True)):
-        slot[index] = began = max(came, latest[0]) if len(latest) == slots else came
-        if len(latest) < slots:
-            heapq.heappush(latest, left)
-        else:
-            heapq.heappushpop(latest, left)
-        while waiting and waiting[0] <= came:
-            heapq.heappop(waiting)
-        if began > came:
-            heapq.heappush(waiting, began)
-        most = max(most, len(waiting))
-    held = np.isfinite(slot)
-    times = np.concatenate([slot[held], end[np.isfinite(end)]])
-    change = np.concatenate([np.ones(int(held.sum())), -np.ones(int(np.isfinite(end).sum()))])
-    order = np.argsort(times, kind="stable")
-    active = np.clip(np.cumsum(change[order]), 0, slots)
-    return Occupancy(slot, end, times[order], active, most)
-
-
-def busiest(look: Look) -> int:
-    """The most requests that were seen decoding at once: a lower bound of the slots where nobody says their number."""
-    requests = look.requests
-    first = (requests.start_s + requests.ttft_s)[requests.ok]
-    end = (requests.start_s + requests.e2e_s)[requests.ok]
-    if len(first) == 0:
-        return 1
-    times = np.concatenate([first, end])
-    change = np.concatenate([np.ones(len(first)), -np.ones(len(end))])
-    return max(1, int(np.cumsum(change[np.lexsort((change, times))]).max()))
-
-
 def fit(looks: tuple[Look, ...], slots: int | None) -> Twin | None:
     """Fit the server to the probes' last looks; None where there is too little to fit."""
     usable = [look for look in looks if int(look.requests.ok.sum()) >= 3]
     if sum(int(look.requests.ok.sum()) for look in usable) < _LEAST_REQUESTS:
         return None
     count = slots or max(busiest(look) for look in usable)
-    rows, tokens, prompts, shared_s, waited = [], [], 0.0, 0.0, 0
-    for look in usable:
-        seats = occupancy(look, count)
-        if seats is None:
-            continue
-        waited = max(waited, seats.most_waiting)
-        spent = _TimePerBatch(seats, count)
-        good = look.requests.ok
-        begin = (look.requests.start_s + look.requests.ttft_s)[good]
-        end = (look.requests.start_s + look.requests.e2e_s)[good]
-        many = look.requests.output_tokens[good] > 1
-        rows.append(spent.between(begin, end)[many])
-        tokens.append((look.requests.output_tokens[good] - 1.0)[many])
-        slot = _slots_of(look, seats)
-        one_token = look.requests.tpot_s[good]
-        window = spent.between(slot, np.maximum(slot, begin - one_token))
-        prompts += float(look.requests.prompt_tokens[good].sum())
-        shared_s += float((window / np.arange(1, count + 1)).sum())
-    table, got = np.concatenate(rows), np.concatenate(tokens)
-    if len(got) < _LEAST_REQUESTS or shared_s <= 0:
+    found = [each for look in usable if (each := served(look, count)) is not None]
+    table = np.concatenate([each.decode_s for each in found])
+    tokens = np.concatenate([each.tokens for each in found])
+    many = tokens > 0
+    sizes = np.arange(1, count + 1)
+    shared_s = math.fsum(float((each.prefill_s / sizes).sum()) for each in found)
+    if int(many.sum()) < _LEAST_REQUESTS or shared_s <= 0:
         return None
-    each = _rates(table, got)
+    rates = _rates(table[many], tokens[many])
+    # Answers caught in a stall of the host say nothing of its rates: left out where they took many times their due.
+    usual = table[many] @ rates < _STALLED * tokens[many]
+    if usual.sum() >= _LEAST_REQUESTS:
+        rates = _rates(table[many][usual], tokens[many][usual])
     failed = any(not look.requests.ok.all() for look in usable)
     return Twin(
         slots=count,
-        prefill=max(prompts / shared_s, 1e-3),
-        decode=tuple(float(k * rate) for k, rate in enumerate(each, start=1)),
-        queue_limit=waited if failed else None,
+        prefill=max(math.fsum(float(each.prompts.sum()) for each in found) / shared_s, 1e-3),
+        decode=tuple(float(k * rate) for k, rate in enumerate(rates, start=1)),
+        queue_limit=max(each.most_waiting for each in found) if failed else None,
+        seen_s=tuple(float(x) for x in table.sum(axis=0)),
     )
-
-
-class _TimePerBatch:
-    """Seconds that the host spent at each batch size up to a given time."""
-
-    def __init__(self, seats: Occupancy, slots: int) -> None:
-        self._times = seats.steps_s
-        lasted = np.diff(seats.steps_s)
-        table = np.zeros((len(seats.steps_s), slots))
-        sizes = seats.active[:-1].astype(np.int64)
-        busy = sizes > 0
-        table[1:][busy, sizes[busy] - 1] = lasted[busy]
-        self._summed = np.cumsum(table, axis=0)
-
-    def between(self, begin: Floats, end: Floats) -> Floats:
-        """Seconds at each batch size (columns) within each interval (rows)."""
-        return self._upto(end) - self._upto(begin)
-
-    def _upto(self, when: Floats) -> Floats:
-        index = np.clip(np.searchsorted(self._times, when, side="right") - 1, 0, len(self._times) - 1)
-        inside = np.clip(when - self._times[index], 0.0, None)
-        found = self._summed[index].copy()
-        following = np.minimum(index + 1, len(self._times) - 1)
-        growth = self._summed[following] - self._summed[index]
-        length = np.maximum(self._times[following] - self._times[index], 1e-12)
-        found += growth * np.minimum(inside / length, 1.0)[:, None]
-        return np.asarray(found, dtype=np.float64)
-
-
-def _slots_of(look: Look, seats: Occupancy) -> Floats:
-    """The slot times of the good requests, parallel to them (``seats`` also holds the open ones, all by start)."""
-    good = look.requests.ok
-    start = np.concatenate([look.requests.start_s[good], look.pending_start_s])
-    order = np.argsort(start, kind="stable")
-    slot = np.empty(len(start))
-    slot[order] = seats.slot_s
-    return np.asarray(slot[: int(good.sum())], dtype=np.float64)
 
 
 def _rates(table: Floats, tokens: Floats) -> Floats:
