@@ -24,7 +24,7 @@ PACKAGES = (
     "systemd-sysv",
     "zstd",
 )
-TOOLS = ("ip", "mmdebstrap", "mount", "nsenter", "ssh", "ssh-keygen", "systemd-nspawn", "unshare")
+TOOLS = ("ip", "lxcfs", "mkfs.ext4", "mmdebstrap", "mount", "nsenter", "ssh", "ssh-keygen", "systemd-nspawn", "unshare")
 RECIPE = 1  # raise it when ``_finish`` changes, so that old roots are not used
 
 
@@ -36,7 +36,7 @@ def obstacle() -> str | None:
         return "lab hosts are built by mmdebstrap, on Debian and its derivatives only"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        hint = "apt-get install mmdebstrap systemd-container openssh-client iproute2"
+        hint = "apt-get install mmdebstrap systemd-container openssh-client iproute2 lxcfs e2fsprogs"
         return f"lab hosts need {', '.join(missing)} ({hint})"
     return None
 

@@ -16,9 +16,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from nspawn.base import exclusive
 from nspawn.guest import Guest, prepare
@@ -68,10 +69,11 @@ def sweep(runs: Path) -> None:
 # -- what one host needs --------------------------------------------------------------------------------------------
 
 
-def claim(folder: Path, runs: Path) -> IO[str]:
+def claim(folder: Path, runs: Path, share: Mapping[str, Any]) -> IO[str]:
     """Sweep, then create and lock the host's folder and move this process into cgroups of its own.
 
-    Returns the open lock: the folder counts as in use for as long as it is open.
+    ``share`` limits them: ``cpus`` (a time quota, in CPUs) and ``memory_mib``; None is without a limit. Returns
+    the open lock: the folder counts as in use for as long as it is open.
     """
     with exclusive(LOCK):
         sweep(runs)
@@ -86,19 +88,71 @@ def claim(folder: Path, runs: Path) -> IO[str]:
                 for name in ("cpuset.cpus", "cpuset.mems"):  # version 1: empty until set, and then nothing may enter
                     if (cgroup / name).exists():
                         (cgroup / name).write_text((hierarchy / name).read_text())
+                limit(cgroup, share["cpus"], share["memory_mib"])
                 (cgroup / "cgroup.procs").write_text("0")
             except OSError:
                 remove_cgroup(cgroup)
     return lock
 
 
-def mount_clone(base: Path, folder: Path) -> Path:
-    """Mount a writable clone of ``base``; where overlayfs cannot be stacked, copy it."""
+def limit(cgroup: Path, cpus: float | None, memory_mib: int | None) -> None:
+    """Write the limits that this hierarchy knows, version 1 or 2."""
+    quota = int(cpus * 100_000) if cpus else -1
+    values = {
+        "cpu.cfs_quota_us": quota,
+        "cpu.max": f"{quota} 100000" if cpus else "max",
+        "memory.limit_in_bytes": memory_mib << 20 if memory_mib else -1,
+        "memory.max": memory_mib << 20 if memory_mib else "max",
+    }
+    for name, value in values.items():
+        if (cgroup / name).exists():
+            (cgroup / name).write_text(str(value))
+
+
+def show_share(root: Path, folder: Path) -> None:
+    """Let the guest's /proc tell its share of memory and CPUs: lxcfs, mounted here, bound over /proc in there."""
+    there = folder / "lxcfs"
+    there.mkdir()
+    with (folder / "lxcfs.log").open("wb") as log:
+        command = ["lxcfs", "--foreground", "--enable-cfs", f"--pidfile={folder / 'lxcfs.pid'}", str(there)]
+        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    deadline = time.monotonic() + 10
+    while not (there / "proc/meminfo").exists():
+        if server.poll() is not None or time.monotonic() > deadline:
+            raise OSError(f"lxcfs did not come up: {(folder / 'lxcfs.log').read_text()[-300:]}")
+        time.sleep(0.02)
+    unit = root / "etc/systemd/system/lab-share.service"
+    binds = "\n".join(
+        f"ExecStart=/bin/mount --bind /run/lab-share/proc/{name} /proc/{name}"
+        for name in ("meminfo", "cpuinfo", "stat")
+    )
+    unit.write_text(
+        "[Unit]\nDefaultDependencies=no\nBefore=sysinit.target\nAfter=local-fs.target\n"
+        f"[Service]\nType=oneshot\nRemainAfterExit=yes\n{binds}\n[Install]\nWantedBy=sysinit.target\n"
+    )
+    wants = root / "etc/systemd/system/sysinit.target.wants"
+    wants.mkdir(exist_ok=True)
+    (wants / unit.name).symlink_to(f"../{unit.name}")
+
+
+def disk(image: Path, mib: int, where: Path) -> None:
+    """Mount a fresh ext4 filesystem of this size: a disk that is really full when it is full."""
+    with image.open("wb") as file:
+        file.truncate(mib << 20)
+    sh("mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", str(image))
+    where.mkdir(parents=True, exist_ok=True)
+    sh("mount", "-o", "loop", str(image), str(where))
+
+
+def mount_clone(base: Path, folder: Path, disk_mib: int | None) -> Path:
+    """Mount a writable clone of ``base``, with room for ``disk_mib`` of changes; where overlayfs cannot be, copy it."""
     sh("mount", "-t", "tmpfs", "-o", "mode=0755", "lab", "/run/systemd")  # systemd-nspawn's own notes stay in here
-    root = folder / "root"
-    for name in ("root", "upper", "work"):
-        (folder / name).mkdir()
-    options = f"lowerdir={base},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    root, changes = folder / "root", folder / "changes"
+    if disk_mib:
+        disk(folder / "disk.img", disk_mib, changes)
+    for path in (root, changes / "upper", changes / "work"):
+        path.mkdir(parents=True)
+    options = f"lowerdir={base},upperdir={changes / 'upper'},workdir={changes / 'work'}"
     try:
         sh("mount", "-t", "overlay", "overlay", "-o", options, str(root))
     except subprocess.CalledProcessError:
@@ -106,11 +160,12 @@ def mount_clone(base: Path, folder: Path) -> Path:
     return root
 
 
-def link(parent: int) -> int:
-    """Connect this namespace with the tests' one; return the number n of the subnet 10.77.n.0/30.
+def link(parent: int, net: int, ipv6_only: bool) -> int:
+    """Connect this namespace with that of the process ``parent``: the tests', or a host to jump through.
 
-    The kernel refuses a second link of the same name, so creating it is what reserves the number. The tests' side
-    gets .1, the guest .2. The link vanishes with this namespace.
+    Returns the number n of the subnet 10.<net>.n.0/30 and fd<net>:n::/64. The kernel refuses a second link of the same
+    name, so creating it is what reserves the number. The parent's side gets .1, the guest .2. The link vanishes with
+    this namespace.
     """
     tests = f"/proc/{parent}/ns/net"
     for number in range(250):
@@ -136,10 +191,13 @@ def link(parent: int) -> int:
     else:
         raise OSError("no free subnet for another lab host")
     enter = ("nsenter", f"--net={tests}", "ip")
-    sh(*enter, "addr", "add", f"10.77.{number}.1/30", "dev", outside)
     sh(*enter, "link", "set", outside, "up")
-    sh("ip", "addr", "add", f"10.77.{number}.2/30", "dev", "host0")
     sh("ip", "link", "set", "host0", "up")
+    for side, last in (((*enter,), 1), (("ip",), 2)):
+        device = outside if last == 1 else "host0"
+        if not ipv6_only:
+            sh(*side, "addr", "add", f"10.{net}.{number}.{last}/30", "dev", device)
+        sh(*side, "addr", "add", f"fd{net}:{number}::{last}/64", "dev", device, "nodad")
     sh("ip", "link", "set", "lo", "up")
     return number
 
@@ -155,12 +213,14 @@ def kill_everything() -> None:
             os.wait()
 
 
-def boot(root: Path, name: str, private: bool, log: Path) -> subprocess.Popen[bytes]:
+def boot(root: Path, name: str, private: bool, log: Path, share: str) -> subprocess.Popen[bytes]:
     """Boot the clone with systemd as its process 1."""
     command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={root}", f"--machine={name}"]
     command += ["--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe", "--boot"]
     if private:
         command.insert(-1, "--network-namespace-path=/proc/self/ns/net")
+    if share:
+        command.insert(-1, f"--bind-ro={share}:/run/lab-share")
     with log.open("ab") as output:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
 
@@ -169,19 +229,26 @@ def boot(root: Path, name: str, private: bool, log: Path) -> subprocess.Popen[by
 def host(spec: dict[str, object]) -> Iterator[tuple[Path, dict[str, object]]]:
     """Prepare everything for one host and take it away again; yields its root and what to tell the tests."""
     folder = Path(str(spec["folder"]))
-    lock = claim(folder, folder.parent)
+    share = dict(spec["share"])  # type: ignore[call-overload]
+    lock = claim(folder, folder.parent, share)
     try:
-        root = mount_clone(Path(str(spec["base"])), folder)
+        root = mount_clone(Path(str(spec["base"])), folder, share["disk_mib"])
+        for number, (where, mib) in enumerate(share["mounts"].items()):
+            disk(folder / f"mount{number}.img", mib, root / where.lstrip("/"))
         facts: dict[str, object] = {"root": str(root)}
         if spec["private"]:
-            facts["subnet"] = link(int(str(spec["parent"])))
+            facts["subnet"] = link(int(str(spec["parent"])), int(str(spec["net"])), bool(spec["ipv6_only"]))
         sh("mount", "-t", "proc", "proc", "/proc")  # from here on, process ids are those of this namespace
+        if share["cpus"] or share["memory_mib"]:
+            show_share(root, folder)
+            facts["share"] = str(folder / "lxcfs")
         prepare(root, Guest(**spec["guest"]))  # type: ignore[arg-type]
         yield root, facts
     finally:
         if spec["private"]:
             subprocess.run(["ip", "link", "del", "host0"], capture_output=True, check=False)
-        subprocess.run(["umount", "--lazy", str(folder / "root")], capture_output=True, check=False)
+        for path in ("root", "changes", "lxcfs"):
+            subprocess.run(["umount", "--lazy", "--recursive", str(folder / path)], capture_output=True, check=False)
         shutil.rmtree(folder, ignore_errors=True)
         for hierarchy in hierarchies():
             home = hierarchy / f"{PREFIX}{folder.name}"
@@ -197,12 +264,13 @@ def main() -> None:
     with host(spec) as (root, facts):
         console = Path(spec["folder"]) / "console.log"
         name = str(spec["guest"]["name"])
-        machine = boot(root, name, bool(spec["private"]), console)
+        share = str(facts.get("share", ""))
+        machine = boot(root, name, bool(spec["private"]), console, share)
         print(json.dumps(facts), flush=True)
         try:
             while not select.select([sys.stdin], [], [], 0.2)[0]:
                 if machine.poll() == REBOOT:
-                    machine = boot(root, name, bool(spec["private"]), console)
+                    machine = boot(root, name, bool(spec["private"]), console, share)
         finally:
             kill_everything()
 

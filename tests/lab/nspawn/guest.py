@@ -21,6 +21,8 @@ class Guest:
     password: str
     public_key: str
     port: int
+    password_login: bool = False
+    without: tuple[str, ...] = ()
 
 
 def prepare(root: Path, guest: Guest) -> None:
@@ -34,6 +36,13 @@ def prepare(root: Path, guest: Guest) -> None:
     if guest.port != 22:
         (etc / "ssh/sshd_config.d").mkdir(exist_ok=True)
         (etc / "ssh/sshd_config.d/port.conf").write_text(f"Port {guest.port}\n")
+    if guest.password_login:
+        (etc / "ssh/sshd_config.d").mkdir(exist_ok=True)
+        (etc / "ssh/sshd_config.d/password.conf").write_text("PasswordAuthentication yes\nPermitRootLogin yes\n")
+    for command in guest.without:
+        for folder in ("usr/bin", "usr/local/bin"):
+            for path in (root / folder).glob(f"{command}*"):
+                path.unlink()
     new_host_key(root)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,7 @@ class LabHost:
     key_file: Path
     root_dir: Path
     guardian: subprocess.Popen[str]
+    jump: LabHost | None = None
 
     # -- reaching it ------------------------------------------------------------------------------------------------
 
@@ -52,6 +54,7 @@ class LabHost:
         """Return where and how to get in; with ``trust``, its host key is written into ``known_hosts``."""
         target = Target(
             name=self.name,
+            via=self.jump.target(known_hosts, trust=trust) if self.jump else None,
             address=self.address,
             port=self.port,
             user=self.user,
@@ -76,7 +79,12 @@ class LabHost:
         options = ("BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR")
         argv = ["ssh", "-F", "none", "-i", str(self.key_file), "-p", str(self.port)]
         argv += [word for option in options for word in ("-o", option)]
-        argv += ["-o", "IdentitiesOnly=yes", "-o", "ConnectTimeout=10", f"{self.user}@{self.address}", command]
+        if self.jump is not None:
+            jump = self.jump
+            proxy = ["ssh", "-F", "none", "-i", str(jump.key_file), *(w for o in options for w in ("-o", o))]
+            to = f"[{self.address}]:{self.port}"
+            argv += ["-o", f"ProxyCommand={shlex.join([*proxy, '-W', to, '-l', jump.user, '--', jump.address])}"]
+        argv += ["-o", "IdentitiesOnly=yes", "-o", "ConnectTimeout=10", "-l", self.user, "--", self.address, command]
         return _finished(argv, check, timeout)
 
     def run(self, command: str, *, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
@@ -157,9 +165,20 @@ class LabHost:
     def _greets(self) -> bool:
         if self.guardian.poll() is not None:
             raise LabError(f"the guardian of {self.name} ended with status {self.guardian.returncode}")
-        with contextlib.suppress(OSError), socket.create_connection((self.address, self.port), timeout=1) as sock:
-            return sock.recv(4) == b"SSH-"
-        return False
+        inside = os.open("/proc/self/ns/net", os.O_RDONLY)
+        try:
+            if self.jump is not None:  # only the jump host has a way to it: a socket belongs to where it was made
+                _enter(f"/proc/{self.jump.guardian.pid}/ns/net")
+            family = socket.AF_INET6 if ":" in self.address else socket.AF_INET
+            with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as sock:
+                sock.settimeout(1)
+                sock.connect((self.address, self.port))
+                return sock.recv(4) == b"SSH-"
+            return False
+        finally:
+            if self.jump is not None:
+                _enter(f"/proc/self/fd/{inside}")
+            os.close(inside)
 
     def _leader_or_none(self) -> int | None:
         with contextlib.suppress(LabError):
@@ -177,17 +196,31 @@ def running_host(
     password: str = "",
     suite: str = "bookworm",
     private_network: bool = True,
+    behind: LabHost | None = None,
+    ipv6_only: bool = False,
+    cpus: float | None = None,
+    memory_mib: int | None = None,
+    disk_mib: int | None = None,
+    mounts: Mapping[str, int] | None = None,
+    password_login: bool = False,
+    without: tuple[str, ...] = (),
 ) -> Iterator[LabHost]:
     """Boot a host and take it away at the end.
 
-    ``key_file`` is the private key that gets in. With ``private_network`` the host has its own network namespace and
-    address, else it shares this machine's and its sshd listens on a free port of the loopback address.
+    ``key_file`` is the private key that gets in. A host ``behind`` another is linked to that one only. ``cpus`` (a
+    quota) and ``memory_mib`` limit it, and its /proc tells so (lxcfs). ``disk_mib`` is the room on its root disk;
+    ``mounts`` are more disks, by mount point and MiB. Commands in ``without`` are taken away before it boots. With
+    ``private_network`` the host has its own network namespace and address, else it shares this machine's and its sshd
+    listens on a free port of the loopback address.
     """
     port = 22 if private_network else _free_port()
     spec = {
         "base": str(base_root(suite)),
         "folder": str(cache_dir() / "run" / f"{name}-{os.getpid()}-{uuid.uuid4().hex[:8]}"),
-        "parent": os.getpid(),
+        "parent": behind.guardian.pid if behind else os.getpid(),
+        "net": 78 if behind else 77,  # a host that is linked both ways must not have one subnet twice
+        "ipv6_only": ipv6_only,
+        "share": {"cpus": cpus, "memory_mib": memory_mib, "disk_mib": disk_mib, "mounts": dict(mounts or {})},
         "private": private_network,
         "guest": {
             "name": name,
@@ -196,6 +229,8 @@ def running_host(
             "password": password,
             "public_key": key_file.with_suffix(".pub").read_text().strip(),
             "port": port,
+            "password_login": password_login,
+            "without": without,
         },
     }
     namespaces = ["--mount", "--propagation=private", "--pid", "--fork", "--kill-child"]
@@ -215,17 +250,19 @@ def running_host(
         guardian.wait()
         raise LabError(f"{name} could not be started (the guardian's own message is on standard error)")
     facts = json.loads(told)
-    subnet = facts.get("subnet")
+    subnet, net = facts.get("subnet"), spec["net"]
+    stem = f"fd{net}:{subnet}::" if ipv6_only else f"10.{net}.{subnet}."
     host = LabHost(
         name=name,
-        address="127.0.0.1" if subnet is None else f"10.77.{subnet}.2",
-        gateway="127.0.0.1" if subnet is None else f"10.77.{subnet}.1",
+        address="127.0.0.1" if subnet is None else f"{stem}2",
+        gateway="127.0.0.1" if subnet is None else f"{stem}1",
         port=port,
         user=user,
         password=password,
         key_file=key_file,
         root_dir=Path(f"/proc/{guardian.pid}/root{facts['root']}"),
         guardian=guardian,
+        jump=behind,
     )
     try:
         host.wait_until_up()
@@ -240,6 +277,16 @@ def new_client_key(folder: Path) -> Path:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(key)]
     subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
     return key
+
+
+def _enter(path: str) -> None:
+    """Move this thread into a network namespace (setns(2))."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        if ctypes.CDLL(None, use_errno=True).setns(handle, 0x40000000) != 0:
+            raise OSError(ctypes.get_errno(), f"setns {path}")
+    finally:
+        os.close(handle)
 
 
 def _free_port() -> int:
