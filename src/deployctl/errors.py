@@ -64,6 +64,10 @@ class HostKeyUnknown(HostError):
     """The host's key is not known and may not be accepted silently."""
 
 
+class HostBusy(HostError):
+    """Somebody else is at work on the host."""
+
+
 class RootMissing(HostError):
     """The user who logs in cannot become root there, and the work needs it."""
 

@@ -21,7 +21,7 @@ from loopback.sshd import Sshd, running_sshd
 
 from deployctl.events import Event
 from deployctl.hosts.target import Target
-from deployctl.provision.deploy import ModelFiles, provision, teardown
+from deployctl.provision.deploy import ModelFiles, provision, rollback, teardown
 from deployctl.provision.playbook import Play
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project
@@ -94,6 +94,11 @@ class Rootless:
             log=self.log,
             emit=self.events.append,
             dry_run=dry_run,
+        )
+
+    def rollback(self, *, dry_run: bool = False) -> Play:
+        return rollback(
+            self.target, port=self.port, project=self.project, log=self.log, emit=self.events.append, dry_run=dry_run
         )
 
     @property

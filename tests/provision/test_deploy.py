@@ -91,6 +91,36 @@ def test_a_new_archive_is_installed_and_the_server_restarted_with_it(installed):
     assert not list((host.home / ".local/lib").glob(".ollama*")), "no staging folder is left"
 
 
+def test_an_upgrade_that_does_not_come_up_is_undone_and_one_that_does_can_be_rolled_back(installed):
+    host, old = installed, installed.served
+    before = (host.home / ".local/lib/ollama/libx.so").read_bytes()
+    bad = b"#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'no usable CPU found' >&2; exit 3\n"
+    with pytest.raises(
+        ProvisionError, match=rf"no usable CPU found; Ollama {old.version} .* put back and serves again"
+    ):
+        host.provision(host.source(host.archive(name="bad.tar.zst", program=bad), "0.99.5"), MODEL, slots=5)
+    assert "tiny:1b" in served(host)
+    assert environment(host)["OLLAMA_NUM_PARALLEL"] == "2"
+    assert (host.home / ".local/lib/ollama/libx.so").read_bytes() == before
+
+    new = host.source(host.archive(name="better.tar.zst", extra=b"better"), "0.99.6")
+    host.provision(new, MODEL, slots=4)
+    dry = host.rollback(dry_run=True)
+    assert (dry.changed, environment(host)["OLLAMA_NUM_PARALLEL"]) == (1, "4")
+    assert host.rollback().facts["restored"] == old.version
+    assert environment(host)["OLLAMA_NUM_PARALLEL"] == "2"
+    assert (host.home / ".local/lib/ollama/libx.so").read_bytes() == before
+    assert "tiny:1b" in served(host)
+    assert host.provision(old, MODEL).changed == 0
+
+
+def test_there_is_nothing_to_go_back_to_on_a_host_that_was_set_up_once(host):
+    host.provision(host.source(host.archive()), MODEL)
+    with pytest.raises(ProvisionError, match="no previous installation"):
+        host.rollback()
+    assert served(host) == ["tiny:1b"]
+
+
 def test_a_broken_archive_of_any_kind_leaves_the_old_installation_serving(installed, web):
     host = installed
     before = {name: (host.home / name).read_bytes() for name in host.files() if name.startswith(".local/lib")}

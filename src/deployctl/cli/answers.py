@@ -59,6 +59,7 @@ def show_provisioned(done: Provisioned, world: Globals, *, dry_run: bool) -> Non
                 "changed": done.play.changed,
                 "ok": done.play.ok,
                 "changes": [task.name for task in tasks],
+                **({"diffs": {task.name: task.diff for task in tasks}} if world.diff else {}),
                 "sizing": sizing_block(done.fit) if done.fit else None,
                 "timings": done.timings,
             }
@@ -71,6 +72,9 @@ def show_provisioned(done: Provisioned, world: Globals, *, dry_run: bool) -> Non
     console.print(f"{escape(done.host)}: {len(tasks)} {'would change' if dry_run else 'changed'}")
     for task in tasks:
         console.print(f"  {'~' if dry_run else '✓'} {escape(task.name)}")
+        for line in task.diff.splitlines() if world.diff else ():
+            style = {"+": "green", "-": "red"}.get(line[:1], "dim")
+            console.print(f"    [{style}]{escape(line)}[/]", soft_wrap=True)
 
 
 def show_host(checked: Checked) -> None:

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "provision": ("deployctl.cli.provision", "Install and start the engine and the model, measure nothing."),
     "test": ("deployctl.cli.test", "Measure only: any reachable Ollama, by plan, host or --url."),
     "down": ("deployctl.cli.down", "Remove what provisioning put on a host."),
+    "rollback": ("deployctl.cli.rollback", "Bring back what served before the last change."),
     "plans": ("deployctl.cli.plans", "List the plans of the catalogue."),
     "models": ("deployctl.cli.models", "List the models of the catalogue."),
     "advise": ("deployctl.cli.advise", "Say what fits a plan and what to expect; touch no host."),
@@ -38,7 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench-search": ("deployctl.cli.bench_search", "Hold the capacity search against known capacities."),
 }
 GROUPS = frozenset({"host", "records", "simulator"})
-GLOBAL_FLAGS = frozenset({"--json", "--dry-run", "-v", "--verbose"})
+GLOBAL_FLAGS = frozenset({"--json", "--dry-run", "--diff", "-v", "--verbose"})
 GLOBAL_OPTIONS = frozenset({"--project", "--data-dir"})
 
 
@@ -101,8 +102,9 @@ def root(
         bool, typer.Option("--json", help="Print one JSON document on stdout; progress on stderr.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="up, provision, down: say what would change, change nothing.")
+        bool, typer.Option("--dry-run", help="up, provision, down, rollback: say what would change, change nothing.")
     ] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="As --dry-run, and show the lines that would change.")] = False,
     verbose: Annotated[int, typer.Option("--verbose", "-v", count=True, help="Say more; twice for tracebacks.")] = 0,
     project: Annotated[
         Path | None, typer.Option(help="Folder whose playbooks/, templates/, loadtests/ and inventory/ override ours.")
@@ -118,7 +120,9 @@ def root(
     del version
     from deployctl.cli.context import Globals
 
-    ctx.obj = Globals.of(json=json, dry_run=dry_run, verbose=verbose, project=project, data_dir=data_dir)
+    ctx.obj = Globals.of(
+        json=json, dry_run=dry_run or diff, diff=diff, verbose=verbose, project=project, data_dir=data_dir
+    )
 
 
 def hoist(arguments: Sequence[str]) -> list[str]:

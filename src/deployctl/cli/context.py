@@ -19,12 +19,15 @@ class Globals:
 
     json: bool
     dry_run: bool
+    diff: bool
     verbose: int
     project: Project
     data_dir: Path
 
     @classmethod
-    def of(cls, *, json: bool, dry_run: bool, verbose: int, project: Path | None, data_dir: Path | None) -> Globals:
+    def of(
+        cls, *, json: bool, dry_run: bool, diff: bool, verbose: int, project: Path | None, data_dir: Path | None
+    ) -> Globals:
         """Fill in the defaults: the working directory, and the user's data directory."""
         if project is not None and not project.is_dir():
             raise UsageError(f"--project {project} is not a folder")
@@ -34,6 +37,7 @@ class Globals:
         return cls(
             json=json,
             dry_run=dry_run,
+            diff=diff,
             verbose=verbose,
             project=Project((project or Path.cwd()).absolute()),
             data_dir=where,

@@ -15,6 +15,7 @@ from deployctl.errors import ProvisionError
 from deployctl.events import Emit, Warned, step
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.tunnel import Tunnel, open_tunnel
+from deployctl.jobs.guard import guarded
 from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.order import Order
 from deployctl.jobs.reach import Reached
@@ -160,9 +161,27 @@ def only_variant(wanted: Wanted, order: Order, engine: str | None) -> Wanted:
 
 @contextmanager
 def deploy(
+    wanted: Wanted,
+    order: Order,
+    reached: Reached,
+    project: Project,
+    place: Place,
+    log: Path,
+    emit: Emit,
+    *,
+    run: str | None = None,
+) -> Iterator[Served]:
+    """Provision the host and keep a tunnel to the served model open for the duration of the block.
+
+    The host is locked for as long; ``run`` is the run's id. Raises HostBusy when somebody else has it.
+    """
+    with guarded(reached, f"serve {order.reference} for {order.plan.id}", run=run):
+        yield from _deploy(wanted, order, reached, project, place, log, emit)
+
+
+def _deploy(
     wanted: Wanted, order: Order, reached: Reached, project: Project, place: Place, log: Path, emit: Emit
 ) -> Iterator[Served]:
-    """Provision the host and keep a tunnel to the served model open for the duration of the block."""
     notes = _compare(order.plan, reached, emit)
     planned = plan_deployment(wanted, order, reached, place, emit)
     source, fit, model, settings = planned.source, planned.fit, planned.model, planned.settings

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled
 from deployctl.events import Emit, Warned, step
-from deployctl.jobs.deploy import deploy, plan_deployment, size_plan
+from deployctl.jobs.deploy import deploy, plan_deployment, sandbox_port, size_plan
+from deployctl.jobs.guard import guarded
 from deployctl.jobs.order import resolve
 from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import Stopwatch
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.provision.deploy import provision as run_provision
+from deployctl.provision.deploy import rollback as run_rollback
 from deployctl.provision.deploy import teardown
 from deployctl.provision.playbook import Play
+from deployctl.provision.settings import Settings
 from deployctl.records.store import RunStore
 from deployctl.resources import Project
 from deployctl.sizing.fit import Fit
@@ -77,10 +81,31 @@ def down(
     log = place.data_dir / "provision.log"
     try:
         with reach(wanted, catalog, place, watch) as reached:
-            with step(watch, "teardown", "Removing") as current:
+            guard = nullcontext() if dry_run else guarded(reached, "down", keep_audit=not purge)
+            with guard, step(watch, "teardown", "Removing") as current:
                 play = teardown(reached.target, purge=purge, project=project, log=log, emit=watch, dry_run=dry_run)
                 current.detail = f"{play.ok} tasks, {play.changed} {'would change' if dry_run else 'changed'}"
             host = str(reached.target)
     except KeyboardInterrupt:
         raise Cancelled("cancelled; run the same command again") from None
     return Provisioned(host, None, play, watch.timings)
+
+
+def rollback(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False) -> Provisioned:
+    """Bring back the program, unit and settings that served before the last change; the models stay as they are."""
+    watch = Stopwatch(emit)
+    announce(project, watch)
+    catalog = load_catalog(project)
+    if wanted.plan is not None:
+        catalog.plan(wanted.plan)
+    log = place.data_dir / "provision.log"
+    try:
+        with reach(wanted, catalog, place, watch) as reached:
+            port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
+            guard = nullcontext() if dry_run else guarded(reached, "rollback")
+            with guard, step(watch, "rollback", "Going back") as current:
+                play = run_rollback(reached.target, port=port, project=project, log=log, emit=watch, dry_run=dry_run)
+                current.detail = f"to {play.facts.get('restored') or 'what it is already'}"
+            return Provisioned(str(reached.target), None, play, watch.timings)
+    except KeyboardInterrupt:
+        raise Cancelled("cancelled; run the same command again") from None

@@ -44,7 +44,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
         with ExitStack() as stack:
             reached = stack.enter_context(reach(wanted, catalog, place, watch))
             log = run.dir / "provision.log"
-            served = stack.enter_context(deploy(wanted, order, reached, project, place, log, watch))
+            served = stack.enter_context(deploy(wanted, order, reached, project, place, log, watch, run=run.id))
             enforce = not reached.sandbox
             host_watch = stack.enter_context(watching(reached.session, served.tunnel, enforce=enforce))
             measured = measure(

@@ -87,6 +87,20 @@ def teardown(
     )
 
 
+def rollback(target: Target, *, port: int, project: Project, log: Path, emit: Emit, dry_run: bool = False) -> Play:
+    """Bring the previous program and settings back; raises ProvisionError where there are none."""
+    return run_playbook(
+        "rollback.yml",
+        target,
+        {"ollama_service_manager": target.service_manager, "ollama_port": port},
+        project=project,
+        log=log,
+        emit=emit,
+        step="rollback",
+        check=dry_run,
+    )
+
+
 def extra_environment(settings: Settings) -> dict[str, str]:
     """What no setting covers: no look-ups on the makers' servers, and threads that do not spin while they wait.
 

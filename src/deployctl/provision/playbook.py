@@ -48,8 +48,9 @@ class Play:
 class TaskFailed(ProvisionError):
     """A task failed; ``failure`` holds the module's result."""
 
-    def __init__(self, failure: Failure, log: Path) -> None:
-        super().__init__(f"{failure.task}: {failure.message}", hint=f"the whole log: {log}")
+    def __init__(self, failure: Failure, log: Path, *, restored: str = "") -> None:
+        back = f"; Ollama {restored} with its settings was put back and serves again" if restored else ""
+        super().__init__(f"{failure.task}: {failure.message}{back}", hint=f"the whole log: {log}")
         self.failure = failure
 
 
@@ -167,7 +168,7 @@ class _Run:
                     f"sudo on {self.target} asks for a password",
                     hint="give it: --sudo-password ask (or env:NAME, fd:N); or allow NOPASSWD in /etc/sudoers.d",
                 )
-            raise TaskFailed(self.failure, self.log)
+            raise TaskFailed(self.failure, self.log, restored=str(self.facts.get("restored", "")))
         if end.get("rc") != 0:
             why = problem.strip().splitlines()[-1:] or [events.complaint("\n".join(self.text))]
             raise ProvisionError(f"Ansible did not run: {why[0]}", hint=f"the whole log: {self.log}")
@@ -192,8 +193,8 @@ def _unreachable(target: Target, failure: Failure, log: Path) -> HostError:
 
 
 def _facts(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What our modules tell about the host: the installed archive, the server's version, the model."""
-    return {key: result[key] for key in ("installed", "version", "model") if result.get(key)}
+    """What our modules tell of the host: the archive, the server's version, the model, what was brought back."""
+    return {key: result[key] for key in ("installed", "version", "model", "restored") if result.get(key)}
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,20 @@ from pathlib import Path
 from typing import Any, TextIO
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_PARTS = ("changed", "msg", "diff", "kind", "model", "installed", "version", "stderr", "stdout", "results", "failed")
+_PARTS = (
+    "changed",
+    "msg",
+    "diff",
+    "kind",
+    "model",
+    "installed",
+    "version",
+    "stderr",
+    "stdout",
+    "results",
+    "failed",
+    "restored",
+)
 
 
 def main() -> int:

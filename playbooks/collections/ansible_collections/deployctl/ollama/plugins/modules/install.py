@@ -17,6 +17,7 @@ options:
   archive: {description: "Archive on the controller; uploaded, resuming what an earlier run has sent.", type: path}
   url: {description: Where the host fetches the archive if none is given., type: str}
   sha256: {description: Checksum of the archive; needed with I(url)., type: str}
+  settings: {description: Files with the settings; kept with what is replaced., type: list, elements: path, default: []}
   keep_dirs: {description: Keep emptied C(bin) and C(lib) when removing., type: bool, default: true}
   uploaded: {description: Internal. The archive on the host., type: path}
   query: {description: Internal. Only tell what is installed., type: bool, default: false}
@@ -46,9 +47,9 @@ import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.deployctl.ollama.plugins.module_utils import lifeline
+from ansible_collections.deployctl.ollama.plugins.module_utils.history import MARKER, History
 from ansible_collections.deployctl.ollama.plugins.module_utils.progress import Progress
 
-MARKER = ".deployctl.json"
 BLOCK = 1 << 20
 # Weights of libraries compress about threefold; the old installation stays until the new one is in place.
 UNPACKED_FACTOR = 3
@@ -71,6 +72,7 @@ def main():
             "archive": {"type": "path"},
             "url": {"type": "str"},
             "sha256": {"type": "str"},
+            "settings": {"type": "list", "elements": "path", "default": []},
             "keep_dirs": {"type": "bool", "default": True},
             "uploaded": {"type": "path"},
             "query": {"type": "bool", "default": False},
@@ -144,6 +146,7 @@ def install(wanted, target, progress):
         check(staging)
         with open(os.path.join(staging, "lib", "ollama", MARKER), "w", encoding="utf-8") as file:
             json.dump(target, file)
+        History(prefix, wanted["settings"]).adopt()
         swap(staging, prefix)
     except BadArchive:
         discard(wanted["uploaded"])
@@ -277,13 +280,16 @@ def remove(prefix, keep_dirs, pretend):
                 shutil.rmtree(path)
             else:
                 os.unlink(path)
+    kept = os.path.isdir(History(prefix, ()).home)
+    if kept and not pretend:
+        History(prefix, ()).remove()
     if not keep_dirs and not pretend:
         for folder in (os.path.join(prefix, "bin"), os.path.join(prefix, "lib"), prefix):
             try:
                 os.rmdir(folder)
             except OSError:
                 continue
-    return bool(there)
+    return bool(there or kept)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,23 @@ short_description: Keep Ollama running with the wanted environment
 description:
   - Compares the environment of the running server with I(environment) and restarts it only when they differ, so an
     interrupted earlier run is made good, and settings that something else overrides are found.
-  - Waits until the server answers.
+  - Waits until the server answers. What is installed then is kept as good, what was good before as the previous one.
+  - C(restored) brings the good installation back, or with I(which) the previous one, and starts it.
 options:
-  state: {description: Whether it should run or be gone., type: str, choices: [started, absent], default: started}
+  state:
+    description: Whether it should run, be gone, or be what it was.
+    type: str
+    choices: [started, absent, restored]
+    default: started
+  which: {description: What C(restored) brings back., type: str, choices: [good, previous], default: good}
+  settings: {description: Files with the settings; kept and brought back., type: list, elements: path, default: []}
   manager: {description: How services are kept., type: str, choices: [systemd, process], default: systemd}
   environment: {description: Variables that the running server must have., type: dict, default: {}}
   url: {description: Where it answers., type: str, default: "http://127.0.0.1:11434"}
   restart: {description: Restart in any case., type: bool, default: false}
   timeout: {description: Seconds until it must answer., type: int, default: 60}
   unit: {description: Name of the systemd unit., type: str, default: ollama}
-  binary: {description: The program (process)., type: path, default: ~/.local/bin/ollama}
+  binary: {description: The program., type: path, default: ~/.local/bin/ollama}
   state_dir: {description: Where process id and log are (process)., type: path, default: ~/.local/state/deployctl}
 attributes:
   check_mode: {support: full}
@@ -31,6 +38,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 version: {description: What the server tells., type: str, returned: when started}
+restored: {description: The version that was brought back., type: str, returned: when restored}
 """
 
 import os
@@ -42,6 +50,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.deployctl.ollama.plugins.module_utils import health
+from ansible_collections.deployctl.ollama.plugins.module_utils.history import History
 
 UNITS = "/etc/systemd/system"
 STOP_S = 15
@@ -54,7 +63,9 @@ class Problem(Exception):
 def main():
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "choices": ["started", "absent"], "default": "started"},
+            "state": {"type": "str", "choices": ["started", "absent", "restored"], "default": "started"},
+            "which": {"type": "str", "choices": ["good", "previous"], "default": "good"},
+            "settings": {"type": "list", "elements": "path", "default": []},
             "manager": {"type": "str", "choices": ["systemd", "process"], "default": "systemd"},
             "environment": {"type": "dict", "default": {}},
             "url": {"type": "str", "default": "http://127.0.0.1:11434"},
@@ -71,7 +82,13 @@ def main():
     try:
         if wanted["state"] == "absent":
             module.exit_json(changed=keeper.remove(module.check_mode))
-        module.exit_json(**ensure(keeper, wanted, module.check_mode))
+        history = History(os.path.dirname(os.path.dirname(wanted["binary"])), wanted["settings"])
+        if wanted["state"] == "restored":
+            module.exit_json(**restore(keeper, history, wanted, module.check_mode))
+        result = ensure(keeper, wanted, module.check_mode)
+        if not module.check_mode:
+            history.keep()
+        module.exit_json(**result)
     except (Problem, OSError) as error:
         module.fail_json(msg=str(error))
 
@@ -102,6 +119,24 @@ def ensure(keeper, wanted, pretend):
                 "the running server has %s=%s, wanted was %s: %s" % (key, now.get(key), goal[key], keeper.overriding())
             )
     return {"changed": True, "version": version, "differing": wrong}
+
+
+def restore(keeper, history, wanted, pretend):
+    """Bring back what was kept; where nothing is kept, C(good) has nothing to do and C(previous) fails."""
+    meta, now = history.kept(wanted["which"]), history.current()
+    if meta is None:
+        if wanted["which"] == "good":
+            return {"changed": False}
+        raise Problem("there is no previous installation to go back to")
+    name = meta["version"] or "the one that was there before"
+    if pretend:
+        return {"changed": now is None or now["id"] != meta["id"], "restored": name}
+    changed = history.back() if wanted["which"] == "previous" else history.restore("good")
+    if changed:
+        keeper.prepare(False)
+        keeper.restart(keeper.kept())
+        return {"changed": True, "restored": name, "version": wait(keeper, wanted)}
+    return {"changed": False}
 
 
 def wait(keeper, wanted):
@@ -171,6 +206,9 @@ class Systemd:
             self._must("enable", "--quiet", self.unit)
             return True
         return False
+
+    def kept(self):
+        return {}  # it is in the drop-in
 
     def restart(self, goal):
         del goal
@@ -242,6 +280,10 @@ class Process:
         if not pretend:
             os.makedirs(self.folder, mode=0o700, exist_ok=True)
         return False
+
+    def kept(self):
+        with open(os.path.join(self.folder, "ollama.env"), encoding="utf-8") as file:
+            return dict(shlex.split(line)[0].split("=", 1) for line in file if "=" in line)
 
     def restart(self, goal):
         self._stop()

@@ -1,0 +1,39 @@
+"""deployctl rollback."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from deployctl.cli import options as opt
+from deployctl.cli.app import globals_of
+from deployctl.cli.wanting import place_of, wanted_of
+
+
+def command(
+    ctx: typer.Context,
+    plan: Annotated[
+        str | None, typer.Option("--plan", help="The plan whose host is meant (sandbox, for example).")
+    ] = None,
+    host: opt.Host = None,
+    key: opt.KeyFile = None,
+    passphrase: opt.Passphrase = None,
+    password: opt.Password = None,
+    sudo_password: opt.SudoPassword = None,
+    jump: opt.Jump = None,
+    host_key: opt.HostKey = None,
+    accept_new: opt.AcceptNew = False,
+) -> None:
+    """Bring back the engine, unit and settings that served before the last change.
+
+    Models stay as they are. Once more, and the rollback is undone.
+    """
+    from deployctl.cli.answers import show_provisioned
+    from deployctl.cli.output import progress
+    from deployctl.jobs.provision import rollback
+
+    world = globals_of(ctx)
+    with progress(verbose=world.verbose) as emit:
+        done = rollback(wanted_of(ctx), project=world.project, place=place_of(world), emit=emit, dry_run=world.dry_run)
+    show_provisioned(done, world, dry_run=world.dry_run)
