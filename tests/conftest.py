@@ -14,6 +14,9 @@ ROOT = Path(__file__).parents[1]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# No test asks the public model registry; those about a registry start one of their own.
+os.environ.setdefault("DEPLOYCTL_OFFLINE", "1")
+
 # Fixtures with helpers of their own: lab hosts (systemd-nspawn) and a loopback sshd.
 sys.path[:0] = [str(ROOT / "tests" / "lab"), str(ROOT / "tests" / "hosts")]
 pytest_plugins = ["nspawn.fixtures", "loopback.sshd"]

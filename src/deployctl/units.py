@@ -20,6 +20,11 @@ def format_bytes(size: float) -> str:
     return f"{size:.0f} B"
 
 
+def format_rate(rate: float) -> str:
+    """Render a rate with three significant digits, or as a whole number from 1,000 on."""
+    return f"{rate:,.0f}" if rate >= 1000 else f"{rate:.3g}"
+
+
 def format_seconds(seconds: float) -> str:
     """Render a duration: milliseconds under one second, then seconds, minutes and hours."""
     if seconds < 1:

@@ -7,12 +7,17 @@ import pytest
 from deployctl.catalog.catalog import Catalog
 from deployctl.sizing.advise import Advice, advise, cheapest
 from deployctl.sizing.calibration import Calibration
-from deployctl.sizing.words import SENTENCES
+from deployctl.sizing.words import LABELS, SENTENCES
 
 KEYS = {
     "variant", "quantization", "bytes", "fits", "slots", "context", "gpu_layers", "predicted", "verdict", "reasons",
     "cost", "sources",
 }  # fmt: skip
+MORE = {"plan", "model", "reference", "hardware", "slo", "hint", "calibration", "notes"}
+PREDICTED = {
+    "prefill_tok_s", "decode_tok_s", "decode_full_tok_s", "band", "users", "low", "high", "seconds_for_200_tokens",
+}  # fmt: skip
+COST = {"currency", "per_month", "per_user", "per_million_tokens"}
 PARTS = {"weights", "kv", "compute", "prompt_cache", "runtime", "os_reserve", "total", "available"}
 
 
@@ -25,11 +30,19 @@ def ask(catalog: Catalog, plan_id: str, model: str, **options: Any) -> Advice:
 
 
 def test_the_document_has_the_keys_of_the_contract(catalog: Catalog) -> None:
-    document = json.loads(json.dumps(ask(catalog, "cpu-32gb", "llama3.1:8b").to_dict()))
-    assert set(document) >= KEYS
-    assert set(document["bytes"]) == PARTS
-    assert set(document["predicted"]) >= {"prefill_tok_s", "decode_tok_s", "users", "low", "high"}
-    assert document["fits"] is True
+    for plan, model, fits in (
+        ("cpu-32gb", "llama3.1:8b", True),
+        ("cpu-8gb", "llama3.1:70b", False),
+        ("cpu-64gb", "llama3.1:70b", True),
+        ("sandbox", "gemma3:270m", True),
+    ):
+        document = json.loads(json.dumps(ask(catalog, plan, model).to_dict()))
+        assert set(document) == KEYS | MORE
+        assert set(document["bytes"]) == PARTS
+        assert set(document["predicted"]) == PREDICTED
+        assert set(document["cost"]) == COST
+        assert document["fits"] is fits
+        assert document["quantization"] == document["variant"].upper()
 
 
 def test_the_32_core_plan_holds_what_the_reference_page_sells(catalog: Catalog) -> None:
@@ -103,12 +116,13 @@ def test_no_plan_holds_a_million_users(catalog: Catalog) -> None:
 
 
 def test_measured_records_correct_the_speed_and_are_named(catalog: Catalog) -> None:
-    plain = ask(catalog, "cpu-32gb", "llama3.1:8b").predicted
-    advice = ask(catalog, "cpu-32gb", "llama3.1:8b", calibration=Calibration(0.8, 1.1, 5))
+    plain = ask(catalog, "cpu-32gb", "llama3.1:8b", variant="q4_K_M").predicted
+    advice = ask(catalog, "cpu-32gb", "llama3.1:8b", variant="q4_K_M", calibration=Calibration(0.8, 1.1, 5, "cpu-32gb"))
     assert plain is not None
     assert advice.predicted is not None
     assert advice.predicted.decode_tok_s == pytest.approx(0.8 * plain.decode_tok_s)
-    assert any("5 measured records" in source for source in advice.sources)
+    assert "calibrated from 5 runs measured on cpu-32gb: speeds × 0.80" in advice.reasons
+    assert advice.to_dict()["calibration"] == {"factor": 0.8, "band": 1.1, "runs": 5, "on": "cpu-32gb"}
 
 
 def test_the_advice_speaks_spanish(catalog: Catalog) -> None:
@@ -119,7 +133,7 @@ def test_the_advice_speaks_spanish(catalog: Catalog) -> None:
 
 
 def test_every_sentence_is_there_in_both_languages_with_the_same_figures() -> None:
-    for key, texts in SENTENCES.items():
+    for key, texts in (SENTENCES | LABELS).items():
         figures = [{name for _, name, _, _ in Formatter().parse(text) if name} for text in texts.values()]
         assert set(texts) == {"en", "es"}, key
         assert figures[0] == figures[1], key

@@ -1,5 +1,6 @@
 import hashlib
 import json
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 from deployctl.catalog.catalog import Catalog
 from deployctl.errors import ModelUnavailable
 from deployctl.sizing.facts import find, from_file
+from deployctl.sizing.memo import Memo
 from deployctl.sizing.registry import MANIFEST_TYPE, Name, Registry, RegistryUnreachable
 
 
@@ -188,11 +190,32 @@ def test_the_host_is_asked_before_the_registry(mirror: Mirror, catalog: Catalog)
 
 
 def test_an_answer_is_remembered_for_the_offline_mode(mirror: Mirror, catalog: Catalog, tmp_path: Path) -> None:
-    first = find("tiny:1b", catalog, registry=Registry(mirror.address), cache=tmp_path)
+    memo = Memo(tmp_path, mirror.address)
+    first = find("tiny:1b", catalog, registry=Registry(mirror.address), memo=memo)
     mirror.close()
-    again = find("tiny:1b", catalog, cache=tmp_path)
+    again = find("tiny:1b", catalog, memo=memo)
     assert again.origin == "cache"
     assert again.model == first.model
+    with pytest.raises(ModelUnavailable):
+        find("tiny:1b", catalog, memo=Memo(tmp_path, "https://elsewhere"))
+
+
+def test_a_fresh_answer_spares_the_question_and_an_old_one_serves_where_the_registry_cannot(
+    mirror: Mirror, catalog: Catalog, tmp_path: Path
+) -> None:
+    memo, registry = Memo(tmp_path, mirror.address), Registry(mirror.address, timeout=2)
+    find("tiny:1b", catalog, registry=registry, memo=memo)
+    asked = len(mirror.asked)
+    assert find("tiny:1b", catalog, registry=registry, memo=memo).origin == "cache"
+    assert len(mirror.asked) == asked
+    (kept,) = (tmp_path / "facts").iterdir()
+    os.utime(kept, (1, 1))
+    assert find("tiny:1b", catalog, registry=registry, memo=memo).origin == "registry"
+    os.utime(kept, (1, 1))
+    mirror.close()
+    found = find("tiny:1b", catalog, registry=registry, memo=memo)
+    assert found.origin == "cache"
+    assert "cannot be reached" in found.notes[0]
 
 
 def test_an_unreachable_registry_falls_back_to_the_catalogue_and_says_so(mirror: Mirror, catalog: Catalog) -> None:

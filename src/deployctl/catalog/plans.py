@@ -9,6 +9,7 @@ from pydantic import Field
 from deployctl.catalog.base import Entry
 
 GIB = 1024**3
+HOURS_PER_MONTH = 730.0
 
 
 class Gpu(Entry):
@@ -71,3 +72,16 @@ class Plan(Entry):
     def vram_bytes(self) -> tuple[int, ...]:
         """Memory of each GPU in bytes; empty without GPUs."""
         return tuple(round(gpu.vram_gb * GIB) for gpu in self.gpus for _ in range(gpu.count))
+
+
+def monthly(plan: Plan) -> float:
+    """Return the plan's price per month in its currency; 0 without a price."""
+    if plan.price is None:
+        return 0.0
+    return plan.price.amount * (HOURS_PER_MONTH if plan.price.per == "hour" else 1.0)
+
+
+class ProbedPlan(Plan):
+    """A plan as a host embodies it: ``memory_bandwidth_gb_s`` was measured there, ``vectors`` read from its flags."""
+
+    vectors: str = "avx2"

@@ -11,9 +11,11 @@ from deployctl.cli.app import globals_of
 from deployctl.errors import NegativeAnswer, UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from deployctl.catalog.catalog import Catalog
+    from deployctl.cli.context import Globals
     from deployctl.sizing.advise import Advice
+    from deployctl.sizing.calibration import Calibration
+    from deployctl.sizing.words import Lang
 
 BAD = ("does not fit", "slow or impossible", "too few users")
 
@@ -29,18 +31,28 @@ def command(
     kv_type: opt.KvType = "f16",
     slo: opt.SloName = None,
     workload: opt.WorkloadName = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show the bytes of every part and the sources.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the bytes of every part, every variant, and the sources.")
+    ] = False,
     lang: Annotated[str, typer.Option("--lang", help="en or es.")] = "en",
+    gguf: opt.Gguf = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="An Ollama that has the model: its facts are asked there first.")
+    ] = None,
+    registry: opt.RegistryUrl = None,
+    offline: opt.Offline = False,
 ) -> None:
     """Say which variant fits a plan, how fast it will be and for how many users; no host is touched.
 
-    The figures are predictions with a band, never promises: deployctl up measures.
+    The figures are predictions with a band, never promises: deployctl up measures. Runs kept here correct them.
     """
     from deployctl.catalog.load import load_catalog
     from deployctl.cli.output import print_json
+    from deployctl.jobs.facts import fallback, find_facts
     from deployctl.jobs.order import ask
     from deployctl.jobs.wanted import KvType, Wanted
     from deployctl.sizing.advise import advise, cheapest
+    from deployctl.sizing.words import say
 
     if lang not in ("en", "es"):
         raise UsageError(f"--lang {lang}: not one of en, es")
@@ -48,97 +60,53 @@ def command(
         raise UsageError(f"--kv-type {kv_type}: not one of {', '.join(get_args(KvType))}")
     if plan is None and users is None:
         raise UsageError("neither a plan nor a number of users was named", hint="--plan ID, or --users N")
+    tongue: Lang = "es" if lang == "es" else "en"
     world = globals_of(ctx)
     catalog = load_catalog(world.project)
-    entry = catalog.model(model)
     sold = catalog.plan(plan) if plan else None
-    question = ask(Wanted(model=model, plan=plan, slo=slo, workload=workload), catalog, sold)
+    wanted = Wanted(model=model, plan=plan, slo=slo, workload=workload, gguf=gguf, registry=registry, offline=offline)
+    question = ask(wanted, catalog, sold)
+    facts = find_facts(wanted, catalog, world.project, world.cache_dir, ollama=url)
+    asked = {
+        "variant": variant or facts.model.variant_named(model),
+        "context": context,
+        "slots": slots,
+        "kv_type": kv_type,
+    }
+    calibrations = _calibrations(world, catalog)
+    found: Advice | None
     if sold is None:
         assert users is not None
         found = cheapest(
-            catalog.plans.values(), entry, question.workload, question.slo, users, lang="es" if lang == "es" else "en"
-        )
+            catalog.plans.values(), facts.model, question.workload, question.slo, users,
+            calibrations=calibrations, lang=tongue, **asked,
+        )  # fmt: skip
         if found is None:
             raise NegativeAnswer(
-                f"no plan of the catalogue is predicted to hold {users} users of {model} under SLO {question.slo.name}",
-                hint="a smaller model, a wider SLO, or fewer users",
+                say("no_plan", tongue, users=users, model=model, slo=question.slo.name),
+                hint=say("hint_fewer", tongue),
             )
     else:
         found = advise(
-            sold,
-            entry,
-            question.workload,
-            question.slo,
-            variant=variant or entry.variant_named(model),
-            context=context,
-            slots=slots,
-            kv_type=kv_type,  # type: ignore[arg-type]
-            users=users,
-            plans=catalog.plans.values(),
-            models=catalog.models.values(),
-            lang="es" if lang == "es" else "en",
-        )
+            sold, facts.model, question.workload, question.slo,
+            users=users, calibration=calibrations.get(sold.id), plans=catalog.plans.values(),
+            models=catalog.models.values(), lang=tongue, **asked,  # type: ignore[arg-type]
+        )  # fmt: skip
+    notes = fallback(facts)
     if world.json:
-        print_json(found.to_dict())
+        print_json({**found.to_dict(), "facts": facts.origin, "notes": list(notes)})
     else:
-        _show(found, explain=explain)
+        from deployctl.cli.advice import show
+
+        show(found, notes, explain=explain, lang=tongue, workload=question.workload, slo=question.slo)
     if found.verdict in BAD:
         raise typer.Exit(NegativeAnswer.exit_code)
 
 
-def _show(advice: Advice, *, explain: bool) -> None:
-    from rich.table import Table
+def _calibrations(world: Globals, catalog: Catalog) -> dict[str, Calibration]:
+    """Return what the runs that are kept here say, by plan."""
+    from deployctl.jobs.calibrate import calibration_for, past_records
 
-    from deployctl.cli.output import escape, stdout_console
-    from deployctl.units import format_bytes, format_seconds
-
-    console = stdout_console()
-    style = "red" if advice.verdict in BAD else "green"
-    console.print(
-        f"[bold]{escape(advice.model.name)}[/] on [bold]{escape(advice.plan.id)}[/]: [{style}]{advice.verdict}[/]"
-    )
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    fit, predicted, cost = advice.fit, advice.predicted, advice.cost
-    if fit is not None:
-        table.add_row(
-            "variant", f"{fit.variant}, {fit.slots} slot{'s' if fit.slots > 1 else ''} of {fit.context} tokens"
-        )
-        table.add_row("memory", f"{format_bytes(fit.bytes.total)} of {format_bytes(fit.bytes.available)}")
-    if predicted is not None:
-        table.add_row("users", f"{predicted.users} (between {predicted.low} and {predicted.high}), predicted")
-        table.add_row(
-            "speed",
-            f"{predicted.decode_tok_s:.1f} tokens/s for one user, 200 tokens in "
-            f"{format_seconds(predicted.seconds_for_200_tokens)}; prompts at {predicted.prefill_tok_s:.0f} tokens/s",
-        )
-    if cost is not None:
-        each = f", {cost.per_user:,.2f} a user" if cost.per_user is not None else ""
-        tokens = f", {cost.per_million_tokens:,.2f} a million tokens" if cost.per_million_tokens is not None else ""
-        table.add_row("cost", f"{cost.per_month:,.0f} {cost.currency} a month{each}{tokens}")
-    table.add_row("wants", f"a {advice.hardware.upper()}")
-    console.print(table)
-    console.print(_bullets(advice.reasons))
-    if advice.hint:
-        console.print(f"  [dim]try:[/] {escape(advice.hint)}")
-    if explain:
-        parts = fit.bytes.to_dict() if fit else advice.sizes
-        console.print("\n[bold]bytes[/]")
-        for name, size in parts.items():
-            console.print(f"  {name.replace('_', ' '):<13} {format_bytes(size):>10}")
-        console.print("\n[bold]sources[/]")
-        console.print(_bullets(advice.sources))
-
-
-def _bullets(sentences: tuple[str, ...]) -> Table:
-    from rich.table import Table
-
-    from deployctl.cli.output import escape
-
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
-    table.add_column(width=3, justify="right")
-    table.add_column(overflow="fold")
-    for sentence in sentences:
-        table.add_row("·", escape(sentence))
-    return table
+    records = list(past_records(world.data_dir))
+    found = {plan.id: calibration_for(plan, catalog, records) for plan in catalog.plans.values() if records}
+    return {name: calibration for name, calibration in found.items() if calibration is not None}

@@ -32,6 +32,24 @@ Context = Annotated[int | None, typer.Option("--context", min=64, help="Context 
 KvType = Annotated[str, typer.Option("--kv-type", help="f16, q8_0 or q4_0.")]
 SloName = Annotated[str | None, typer.Option("--slo", help="The latency targets (inventory/slos.yml).")]
 WorkloadName = Annotated[str | None, typer.Option("--workload", help="What users do (inventory/workloads.yml).")]
+RegistryUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        help="Where to ask for the model's facts: Ollama's registry, or a mirror (http:// for one without TLS).",
+        envvar="DEPLOYCTL_REGISTRY",
+        metavar="URL",
+    ),
+]
+Offline = Annotated[
+    bool,
+    typer.Option(
+        "--offline", help="Ask no registry: what it said before, or the catalogue.", envvar="DEPLOYCTL_OFFLINE"
+    ),
+]
+Probe = Annotated[
+    bool, typer.Option("--probe/--no-probe", help="Measure the host's memory bandwidth first (CPU plans, 2 s).")
+]
 BudgetText = Annotated[str, typer.Option("--budget", help="Time for the search: 20m, or quick, standard, certify.")]
 MaxUsers = Annotated[int | None, typer.Option("--max-users", min=1, help="Never try more users than this.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Seed of everything that is drawn.")]

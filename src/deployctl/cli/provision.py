@@ -31,6 +31,9 @@ def command(
     kv_type: opt.KvType = "f16",
     slo: opt.SloName = None,
     workload: opt.WorkloadName = None,
+    registry: opt.RegistryUrl = None,
+    offline: opt.Offline = False,
+    probe: opt.Probe = True,
 ) -> None:
     """Install and start the engine and the model on a host, sized for the plan; measure nothing."""
     from deployctl.cli.answers import show_provisioned

@@ -15,7 +15,9 @@ from deployctl.errors import ProvisionError
 from deployctl.events import Emit, Warned, step
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.tunnel import Tunnel, open_tunnel
+from deployctl.jobs.facts import ask_host
 from deployctl.jobs.guard import guarded
+from deployctl.jobs.hostprobe import HostProbe, probe_host
 from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.order import Order
 from deployctl.jobs.reach import Reached
@@ -40,6 +42,7 @@ class Planned:
     fit: Fit
     model: ModelFiles
     settings: Settings
+    probe: HostProbe | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ class Served:
     source: Source
     play: Play
     notes: tuple[str, ...]
+    probe: HostProbe | None = None
 
     @property
     def slots(self) -> int:
@@ -90,6 +94,7 @@ def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit
                 disk_bytes=sold.disk_bytes,
                 cpus=min(sold.cpus, found.cpus),
                 name=sold.name,
+                plan=sold.plan,
             ),
         )
         slots = f"{fit.slots} slot{'s' if fit.slots > 1 else ''}"
@@ -128,17 +133,33 @@ def sandbox_port(root: Path) -> int:
 
 def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place, emit: Emit) -> Planned:
     """Choose engine, variant, slots, context and settings for a host; touches nothing on it."""
-    facts = reached.facts
+    facts, order = reached.facts, ask_host(order, reached)
     with step(emit, "engine", "Choosing the engine") as current:
         source = choose_source(wanted, facts, place, emit)
         gguf = choose_gguf(wanted, source, place, order.reference)
         current.detail = f"{source.engine} {source.version}, from {source.url or 'a local archive'}"
     settled = replace(wanted, engine="embedded" if source.engine == "embedded" else "ollama")
-    fit = size_host(only_variant(settled, order, source.engine), order, facts, emit)
+    probe = _probe(wanted, order, reached, emit)
+    sized = order if probe is None else replace(order, plan=probe.sharpened(order.plan))
+    fit = size_host(only_variant(settled, order, source.engine), sized, facts, emit)
     # Weights that are brought along are imported under the very name that was asked for.
     model = ModelFiles(reference=order.reference if gguf else fit.reference, gguf=gguf)
     port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
-    return Planned(source, fit, model, settings_for(fit, order, facts, port=port))
+    return Planned(source, fit, model, settings_for(fit, order, facts, port=port), probe)
+
+
+def _probe(wanted: Wanted, order: Order, reached: Reached, emit: Emit) -> HostProbe | None:
+    """Measure what a CPU's speed depends on, for as many CPUs as were sold; a GPU's is on its data sheet."""
+    if not wanted.probe or order.plan.gpus:
+        return None
+    with step(emit, "probe", "Measuring memory bandwidth") as current:
+        cpus = min(order.plan.vcpus, int(usable_cpus(reached.facts)) or 1)
+        found = probe_host(reached.session, reached.facts, cpus)
+        current.detail = found.words
+    sold, there = order.plan.memory_bandwidth_gb_s, found.memory_bandwidth_gb_s
+    if sold and there and there < 0.8 * sold:
+        emit(Warned(f"this host reads memory at {there:.1f} GB/s, the plan says {sold:g}: sized by what is there"))
+    return found
 
 
 def only_variant(wanted: Wanted, order: Order, engine: str | None) -> Wanted:
@@ -207,6 +228,7 @@ def _deploy(
             source=source,
             play=play,
             notes=notes,
+            probe=planned.probe,
         )
 
 
@@ -233,6 +255,7 @@ def _choose(wanted: Wanted, order: Order, capacity: Capacity) -> Fit:
         last_logits=wanted.engine == "embedded",
         slo=order.question.slo,
         plan=order.plan,
+        calibration=order.calibration,
         plans=order.catalog.plans.values(),
         models=order.catalog.models.values(),
     )

@@ -12,6 +12,7 @@ from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import UsageError
 from deployctl.jobs.wanted import Wanted
+from deployctl.sizing.calibration import Calibration
 from deployctl.units import parse_duration
 
 MODES = ("quick", "standard", "certify")
@@ -35,14 +36,18 @@ class Order:
     reference: str
     question: Question
     catalog: Catalog
+    calibration: Calibration | None = None
 
 
-def resolve(wanted: Wanted, catalog: Catalog) -> Order:
-    """Look everything up; raises UsageError or ModelUnavailable naming the nearest entries."""
+def resolve(wanted: Wanted, catalog: Catalog, model: ModelEntry | None = None) -> Order:
+    """Look everything up; raises UsageError or ModelUnavailable naming the nearest entries.
+
+    ``model`` is what was found of the wanted model elsewhere (default: what the catalogue has).
+    """
     if wanted.plan is None:
         raise UsageError("no plan was named", hint="--plan ID (deployctl plans lists them)")
     plan = catalog.plan(wanted.plan)
-    return Order(plan, catalog.model(wanted.model), wanted.model, ask(wanted, catalog, plan), catalog)
+    return Order(plan, model or catalog.model(wanted.model), wanted.model, ask(wanted, catalog, plan), catalog)
 
 
 def ask(wanted: Wanted, catalog: Catalog, plan: Plan | None) -> Question:

@@ -9,8 +9,8 @@ from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled
 from deployctl.events import Emit, Warned, step
 from deployctl.jobs.deploy import deploy, plan_deployment, sandbox_port, size_plan
+from deployctl.jobs.facts import informed
 from deployctl.jobs.guard import guarded
-from deployctl.jobs.order import resolve
 from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import Stopwatch
@@ -40,7 +40,7 @@ def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry
     watch = Stopwatch(emit)
     announce(project, watch)
     catalog = load_catalog(project)
-    order = resolve(wanted, catalog)
+    order = informed(wanted, catalog, project, place, watch)
     size_plan(wanted, order)
     log = RunStore(place.data_dir).root.parent / "provision.log"
     try:

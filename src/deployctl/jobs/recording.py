@@ -113,6 +113,7 @@ def served_blocks(order: Order, reached: Reached, served: Served) -> dict[str, A
             "found": None if served.loaded.journal is None else asdict(served.loaded.journal),
         },
         "sizing": sizing_block(fit),
+        "conditions": {"host_probe": served.probe.to_dict()} if served.probe else {},
     }
 
 
@@ -196,8 +197,8 @@ def make_record(
             "slo": {**asdict(question.slo.to_slo()), "name": question.slo.name},
             "timings": watch.timings,
             "notes": (*notes, *measured.result.notes),
-            "conditions": conditions(seed, measured),
             **blocks,
+            "conditions": {**conditions(seed, measured), **blocks.get("conditions", {})},
             **measured_blocks(measured),
         }
     )

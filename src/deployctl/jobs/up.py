@@ -8,8 +8,8 @@ from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled, DeployctlError
 from deployctl.events import Emit, step
 from deployctl.jobs.deploy import deploy, size_plan
+from deployctl.jobs.facts import informed
 from deployctl.jobs.measure import measure
-from deployctl.jobs.order import resolve
 from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import (
@@ -36,7 +36,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
     watch = Stopwatch(emit)
     announce(project, watch)
     catalog = load_catalog(project)
-    order = resolve(wanted, catalog)
+    order = informed(wanted, catalog, project, place, watch)
     size_plan(wanted, order)
     store = RunStore(place.data_dir)
     run = store.new_run()

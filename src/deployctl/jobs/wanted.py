@@ -39,6 +39,9 @@ class Wanted:
     budget: str = "standard"
     max_users: int | None = None
     seed: int = 1
+    registry: str | None = None  # address to ask for a model's facts
+    offline: bool = False  # ask no registry
+    probe: bool = True  # measure the host's memory bandwidth before sizing
 
 
 @dataclass(frozen=True)

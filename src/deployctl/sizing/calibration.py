@@ -29,6 +29,11 @@ class Calibration:
     factor: float
     band: float
     records: int
+    what: str = "this host class"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the block of the JSON document."""
+        return {"factor": round(self.factor, 3), "band": round(self.band, 3), "runs": self.records, "on": self.what}
 
     def apply(self, speed: Speed) -> Speed:
         """Return the corrected prediction."""
@@ -41,7 +46,7 @@ class Calibration:
         )
 
 
-def calibrate(measurements: Iterable[Measured], prior_band: float) -> Calibration | None:
+def calibrate(measurements: Iterable[Measured], prior_band: float, what: str = "this host class") -> Calibration | None:
     """Return the calibration that the measurements of one host class give; None without any.
 
     The log ratios are shrunk towards 0 as if by one further measurement that agreed with the prediction, and the band
@@ -60,4 +65,4 @@ def calibrate(measurements: Iterable[Measured], prior_band: float) -> Calibratio
     spread = math.fsum((ratio - mean) ** 2 for ratio in ratios) + PRIOR_WEIGHT * prior**2
     deviation = math.sqrt(spread / (count + PRIOR_WEIGHT))
     band = math.exp(2 * deviation * math.sqrt(1 + 1 / (count + PRIOR_WEIGHT)))
-    return Calibration(math.exp(mean), min(max(band, LEAST_BAND), prior_band), count)
+    return Calibration(math.exp(mean), min(max(band, LEAST_BAND), prior_band), count, what)

@@ -12,9 +12,10 @@ from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import DoesNotFit, ModelUnavailable, UsageError
 from deployctl.sizing import memory
+from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.fit import Capacity, Fit, KvType
 from deployctl.sizing.pick import Question, best_fit, smallest_miss
-from deployctl.sizing.refuse import refusal
+from deployctl.sizing.refuse import Refused, refusal
 from deployctl.sizing.words import Lang, say
 
 CONTEXT_QUANTILE = 0.99
@@ -37,6 +38,7 @@ def choose(
     slo: SloEntry | None = None,
     tokens_per_s: float | None = None,
     plan: Plan | None = None,
+    calibration: Calibration | None = None,
     plans: Iterable[Plan] = (),
     models: Iterable[ModelEntry] = (),
     lang: Lang = "en",
@@ -45,8 +47,9 @@ def choose(
 
     With ``plan`` the variant must also be predicted to meet ``slo`` with all slots busy, at the slow end of the
     prediction where it can, and to give one stream ``tokens_per_s`` (default: what the plan promises for the model);
-    slots stop where more would not help. Nothing below q4 is chosen unless ``variant`` asks for it. ``prompt_cache`` is
-    in bytes. ``last_logits`` describes the engine (`memory.compute_bytes`): set it for the embedded one.
+    slots stop where more would not help; ``calibration`` corrects the predictions. Nothing below q4 is chosen unless
+    ``variant`` asks for it. ``prompt_cache`` is in bytes. ``last_logits`` describes the engine
+    (`memory.compute_bytes`): set it for the embedded one.
     ``plans`` and ``models`` are what the refusal may offer instead. Raises DoesNotFit with the bytes of each
     part, ModelUnavailable for a variant that the model does not have, and UsageError for numbers that make no sense.
     """
@@ -68,28 +71,41 @@ def choose(
         slo=slo,
         tokens_per_s=tokens_per_s or _promised(model, plan),
         plan=plan,
+        calibration=calibration,
+        slots_asked=slots is not None,
         lang=lang,
     )
     fit = best_fit(question, candidates, slots)
     if fit is None:
         miss = smallest_miss(question, candidates, slots or 1)
-        raise refusal(miss, capacity, partial(_attempt, workload), plans=plans, models=models)
+        refused = Refused(miss, capacity, variant_asked=variant is not None, slots_asked=slots is not None, lang=lang)
+        attempt = partial(_attempt, workload, last_logits=last_logits)
+        raise refusal(refused, attempt, plans=plans, models=models)
     return replace(fit, reasons=(*fit.reasons, context_reason))
 
 
-def _attempt(workload: Workload, model: ModelEntry, capacity: Capacity, like: Fit | None) -> Fit | None:
-    """Return the fit of another model or plan, with the variant, slots and context of ``like``; None if it has none."""
+def _attempt(
+    workload: Workload,
+    model: ModelEntry,
+    capacity: Capacity,
+    *,
+    variant: str | None = None,
+    slots: int | None = None,
+    context: int | None = None,
+    kv_type: KvType | None = None,
+    last_logits: bool = False,
+) -> Fit | None:
+    """Return the fit of another model, plan or size; None if it has none."""
     try:
-        if like is None:
-            return choose(model, capacity, workload)
         return choose(
             model,
             capacity,
             workload,
-            variant=like.variant,
-            slots=like.slots,
-            context=like.context,
-            kv_type=like.kv_type,
+            variant=variant,
+            slots=slots,
+            context=context,
+            kv_type=kv_type or "f16",
+            last_logits=last_logits,
         )
     except DoesNotFit:
         return None

@@ -20,11 +20,12 @@ class Capacity:
     disk_bytes: int | None = None
     cpus: int = 1
     name: str = "this machine"
+    plan: str = ""
 
     @classmethod
     def of_plan(cls, plan: Plan) -> Capacity:
         """Return what the plan's sales page says; a probed host is more exact."""
-        return cls(plan.ram_bytes, plan.vram_bytes, plan.disk_bytes, plan.vcpus, f"plan {plan.id}")
+        return cls(plan.ram_bytes, plan.vram_bytes, plan.disk_bytes, plan.vcpus, f"plan {plan.id}", plan.id)
 
     @property
     def gpus(self) -> int:

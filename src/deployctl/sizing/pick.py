@@ -9,7 +9,9 @@ from deployctl.catalog.models import ModelEntry, quality
 from deployctl.catalog.plans import Plan
 from deployctl.catalog.slos import SloEntry
 from deployctl.sizing import memory
+from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.fit import Capacity, Fit, KvType
+from deployctl.sizing.refuse import machine_words
 from deployctl.sizing.speed import Speed, predict
 from deployctl.sizing.words import Lang, say
 from deployctl.units import format_bytes
@@ -35,6 +37,8 @@ class Question:
     slo: SloEntry | None
     tokens_per_s: float | None  # what one stream must get
     plan: Plan | None
+    calibration: Calibration | None
+    slots_asked: bool
     lang: Lang
 
 
@@ -130,13 +134,16 @@ def _most_slots(question: Question, variant: str, slots: int | None, *, careful:
         return fit if fit.fits else None
     best: Fit | None = None
     best_rate = 0.0
+    most = None if careful else (GPU_FLOOR if question.capacity.gpus else CPU_FLOOR)
     whole = fit_at(question, variant, 1).fully_on_gpu
     for count in _steps(question.capacity):
+        if most is not None and count > most:
+            break  # too slow at the slow end of the prediction: no place for a crowd
         fit = fit_at(question, variant, count)
         if not fit.fits or (whole and not fit.fully_on_gpu):
             break
         if question.plan is not None:
-            speed = predict(fit, question.plan, question.held)
+            speed = _speed(question, fit, question.plan)
             rate = count * speed.decode_full_tok_s
             # Doubling the slots must give at least a tenth more tokens per second, or waiting is as good as sharing.
             helps = best is None or rate >= best_rate * (1 + 0.1 * (count / best.slots - 1))
@@ -156,9 +163,14 @@ def _steps(capacity: Capacity) -> tuple[int, ...]:
 def _meets(question: Question, fit: Fit, *, careful: bool) -> bool:
     if question.plan is None:
         return True
-    speed = predict(fit, question.plan, question.held)
+    speed = _speed(question, fit, question.plan)
     promised = speed.decode_tok_s >= (question.tokens_per_s or 0)
     return promised and _quick_enough(question, speed, careful=careful)
+
+
+def _speed(question: Question, fit: Fit, plan: Plan) -> Speed:
+    speed = predict(fit, plan, question.held)
+    return speed if question.calibration is None else question.calibration.apply(speed)
 
 
 def _quick_enough(question: Question, speed: Speed, *, careful: bool) -> bool:
@@ -173,22 +185,29 @@ def _quick_enough(question: Question, speed: Speed, *, careful: bool) -> bool:
 
 
 def _why(question: Question, fit: Fit, candidates: Sequence[str], *, met: bool) -> tuple[str, ...]:
-    lang, name = question.lang, question.capacity.name
-    wanted = [f"SLO {question.slo.name}"] if question.slo and question.plan else []
-    wanted += [f"{question.tokens_per_s:g} tokens/s"] if question.tokens_per_s and question.plan else []
-    judged = " + ".join(wanted)
+    lang, machine = question.lang, machine_words(question.capacity, question.lang)
+    wanted = [say("judged_slo", lang, slo=question.slo.name)] if question.slo and question.plan else []
+    if question.tokens_per_s and question.plan:
+        wanted.append(say("judged_promise", lang, rate=question.tokens_per_s))
+    judged = say("and", lang, first=wanted[0], second=wanted[1]) if len(wanted) > 1 else "".join(wanted)
     if len(candidates) == 1:
         key = "variant_only"
     elif not met:
         key = "variant_slow"
     else:
         key = "variant_quick" if judged else "variant_best"
-    reasons = [say(key, lang, variant=fit.variant, machine=name, judged=judged)]
+    reasons = [say(key, lang, variant=fit.variant, machine=machine, judged=judged)]
     if question.model.forced_slots is not None:
-        reasons.append(say("slots_forced", lang, slots=fit.slots, family=question.model.family))
+        reasons.append(say("slots_forced", lang, family=question.model.family))
     else:
         kv = format_bytes(fit.bytes.kv)
-        reasons.append(say("slots", lang, slots=fit.slots, context=fit.context, kv=kv))
+        key = "slots_one" if fit.slots == 1 else "slots"
+        sentence = say(key, lang, slots=fit.slots, context=fit.context, kv=kv)
+        if question.plan is not None and not question.slots_asked:
+            more = fit_at(question, fit.variant, fit.slots + 1)
+            fits = more.fits and more.fully_on_gpu == fit.fully_on_gpu
+            sentence += "; " + say("slots_speed" if fits else "slots_memory", lang)
+        reasons.append(sentence)
     if question.capacity.gpus and not fit.fully_on_gpu:
         reasons.append(say("split", lang, on_gpu=fit.gpu_layers, layers=fit.model.layers + 1))
     return tuple(reasons)

@@ -1,8 +1,9 @@
 """Predicts how many users a deployment holds: a closed queue of thinking users before a few slots.
 
 Users think for an exponential time, then wait for one of c slots (FIFO); a slot's time is a prefill and a decode, and
-both slow down as more slots are busy. That is the machine-repair model with a load-dependent rate (Lavenberg, Computer
-Performance Modeling Handbook, 1983): a birth-death chain, solved exactly. Service is taken as exponential.
+both slow down as more slots are busy: a prompt that is read stops the others' decoding. That is the machine-repair
+model with a load-dependent rate (Lavenberg, Computer Performance Modeling Handbook, 1983): a birth-death chain, solved
+exactly. Service is taken as exponential.
 """
 
 from __future__ import annotations
@@ -21,15 +22,20 @@ SHORTEST_THOUGHT = 1e-3
 
 @dataclass(frozen=True)
 class Service:
-    """What a deployment does: slots, prompt tokens per second, and seconds per decode step of ``b`` busy slots."""
+    """What a deployment does: slots, prompt tokens per second, and seconds per decode step of ``b`` busy slots.
+
+    ``sharing`` says how prompts are read while other slots are busy: None as llama.cpp does it (one batch takes the
+    next tokens of every slot, so a prompt waits for other prompts only), 1.0 at an equal share of the machine.
+    """
 
     slots: int
     prefill_tok_s: float
     step_s: Callable[[int], float]
+    sharing: float | None = None
 
-    def slowed(self, factor: float) -> Service:
+    def slowed(self, factor: float, *, sharing: float | None = None) -> Service:
         """Return the same service, slower by ``factor``."""
-        return Service(self.slots, self.prefill_tok_s / factor, lambda busy: self.step_s(busy) * factor)
+        return Service(self.slots, self.prefill_tok_s / factor, lambda busy: self.step_s(busy) * factor, sharing)
 
 
 @dataclass(frozen=True)
@@ -99,24 +105,64 @@ def _meeting(service: Service, workload: Workload, slo: SloEntry, users: int, fu
     """Return the probability that a request which finds 0, 1, … ``users - 1`` others meets every threshold."""
     idle = min(users, service.slots)
     met = [0.0] * users
+    crowds = [_Crowd.of(service, workload, present + 1) for present in range(idle)]
     for quantile in QUANTILES:
-        prefill = workload.prompt_tokens.quantile(quantile) / service.prefill_tok_s
-        answer = workload.output_tokens.quantile(quantile)
-
-        def patience(step: float, prefill: float = prefill, answer: float = answer) -> float:
-            limits = [workload.timeout_s - prefill - answer * step]
-            limits += [] if slo.ttft_s is None else [slo.ttft_s - prefill]
-            limits += [] if slo.e2e_s is None else [slo.e2e_s - prefill - answer * step]
-            quick = slo.tpot_s is None or step <= slo.tpot_s
-            return min(limits) if quick else -1.0
-
-        for present in range(idle):
-            met[present] += patience(service.step_s(present + 1)) >= 0
+        prompt, answer = workload.prompt_tokens.quantile(quantile), workload.output_tokens.quantile(quantile)
+        for present, crowd in enumerate(crowds):
+            patience, chance = crowd.judge(workload, slo, prompt, answer)
+            met[present] += chance * (patience >= 0)
         # Who finds every slot busy waits for one departure, two, …: Erlang times at the full rate.
-        waits = _erlang(users - idle, full_rate, patience(service.step_s(service.slots)))
-        for ahead, chance in enumerate(waits):
-            met[idle + ahead] += chance
+        patience, chance = _Crowd.of(service, workload, service.slots).judge(workload, slo, prompt, answer)
+        for ahead, in_time in enumerate(_erlang(users - idle, full_rate, patience)):
+            met[idle + ahead] += chance * in_time
     return [chance / len(QUANTILES) for chance in met]
+
+
+@dataclass(frozen=True)
+class _Crowd:
+    """What a request meets while ``busy`` slots are busy, its own among them; times in seconds."""
+
+    busy: int
+    per_prompt_token: float
+    step: float
+    prefill: float  # of a mean prompt, alone
+    arrivals: float  # of other requests in busy slots, per second
+
+    @classmethod
+    def of(cls, service: Service, workload: Workload, busy: int) -> _Crowd:
+        held = service_s(service, workload, busy)
+        prefill = workload.prompt_tokens.expected() / service.prefill_tok_s
+        # Another slot is reading its prompt for this share of the time.
+        share = min(1.0, busy * prefill / held) if service.sharing is None else service.sharing
+        slowing = 1 + (busy - 1) * share
+        return cls(busy, slowing / service.prefill_tok_s, service.step_s(busy), prefill, (busy - 1) / held)
+
+    def judge(self, workload: Workload, slo: SloEntry, prompt: float, answer: float) -> tuple[float, float]:
+        """Return how long such a request may wait for a slot, and its chance to get its tokens fast enough.
+
+        The first token ends the step that ends the prompt, and on average half a step was running before. Each prompt
+        of another slot holds up every answer once: how many do is a Poisson number.
+        """
+        start = prompt * self.per_prompt_token + 1.5 * self.step
+        hits = self.arrivals * answer * self.step
+        decode = answer * self.step + hits * self.prefill
+        limits = [workload.timeout_s - start - decode]
+        limits += [] if slo.ttft_s is None else [slo.ttft_s - start]
+        limits += [] if slo.e2e_s is None else [slo.e2e_s - start - decode]
+        if slo.tpot_s is None:
+            return min(limits), 1.0
+        if self.step > slo.tpot_s:
+            return min(limits), 0.0
+        bearable = (slo.tpot_s - self.step) * max(1.0, answer - 1) / self.prefill if self.prefill > 0 else math.inf
+        return min(limits), _poisson_at_most(bearable, hits)
+
+
+def _poisson_at_most(count: float, mean: float) -> float:
+    """Return P(N <= count) for a Poisson number of ``mean``."""
+    if mean <= 0 or count > mean + 12 * math.sqrt(mean) + 12:
+        return 1.0
+    terms = (math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(math.floor(count) + 1))
+    return min(1.0, math.fsum(terms))
 
 
 def _erlang(most: int, rate: float, limit: float) -> list[float]:

@@ -1,27 +1,36 @@
-"""Words the refusal: what each part needs, what the machine has, and the next thing to try."""
+"""Words the refusal: what each part needs, what the machine has, and which lever would help."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
-from deployctl.catalog.models import ModelEntry
-from deployctl.catalog.plans import Plan
+from deployctl.catalog.models import ModelEntry, quality
+from deployctl.catalog.plans import Plan, monthly
 from deployctl.errors import DoesNotFit
-from deployctl.sizing.fit import Capacity, Fit
-from deployctl.sizing.memory import disk_bytes, disk_suffices
+from deployctl.sizing.fit import Capacity, Fit, KvType
+from deployctl.sizing.memory import KV_BYTES, disk_bytes, disk_suffices
+from deployctl.sizing.words import Lang, label, say
 from deployctl.units import format_bytes
 
-Attempt = Callable[[ModelEntry, Capacity, Fit | None], Fit | None]
-"""Tries a model on a machine, with the sizes of a given fit or with its own; None when it does not fit."""
+PARTS = ("weights", "kv", "compute", "prompt_cache", "runtime", "os_reserve")
 
-NAMES = {
-    "weights": "weights",
-    "kv": "KV cache",
-    "compute": "compute buffers",
-    "prompt_cache": "prompt cache",
-    "runtime": "runtime",
-    "os_reserve": "reserve",
-}
+
+class Attempt(Protocol):
+    """Tries a model on a machine; what is not given is chosen. None when it does not fit."""
+
+    def __call__(
+        self,
+        model: ModelEntry,
+        capacity: Capacity,
+        *,
+        variant: str | None = None,
+        slots: int | None = None,
+        context: int | None = None,
+        kv_type: KvType | None = None,
+    ) -> Fit | None:
+        """Return the fit."""
 
 
 class TooLarge(DoesNotFit):
@@ -32,57 +41,122 @@ class TooLarge(DoesNotFit):
         self.miss = miss
 
 
-def explain(fit: Fit) -> str:
+@dataclass(frozen=True)
+class Refused:
+    """What was asked for and did not fit: the miss, and whether variant and slots were the user's own."""
+
+    miss: Fit
+    capacity: Capacity
+    variant_asked: bool
+    slots_asked: bool
+    lang: Lang = "en"
+
+
+def explain(fit: Fit, lang: Lang = "en") -> str:
     """Return the parts of a fit in one line: ``weights 4.6 GiB, KV cache 256 MiB (2 × 1024 tokens), …``."""
     sizes = fit.bytes.to_dict()
     said = []
-    for key, name in NAMES.items():
+    for key in PARTS:
         if sizes[key]:
-            detail = f" ({fit.slots} × {fit.context} tokens, {fit.kv_type})" if key == "kv" else ""
-            said.append(f"{name} {format_bytes(sizes[key])}{detail}")
+            detail = say("kv_detail", lang, slots=fit.slots, context=fit.context, kv_type=fit.kv_type)
+            said.append(f"{label(key, lang)} {format_bytes(sizes[key])}" + (f" ({detail})" if key == "kv" else ""))
     return ", ".join(said)
 
 
-def refusal(
-    miss: Fit, capacity: Capacity, attempt: Attempt, *, plans: Iterable[Plan], models: Iterable[ModelEntry]
-) -> TooLarge:
-    """Return the error for ``miss``, the smallest thing that was tried and does not fit."""
+def refusal(refused: Refused, attempt: Attempt, *, plans: Iterable[Plan], models: Iterable[ModelEntry]) -> TooLarge:
+    """Return the error for what was refused, with every lever that was tried and does help."""
+    miss, capacity, lang = refused.miss, refused.capacity, refused.lang
     what = f"{miss.model.name} ({miss.variant})"
+    if refused.slots_asked and miss.slots > 1:
+        what = say("miss_slots", lang, what=what, slots=miss.slots, context=miss.context)
+    machine = machine_words(capacity, lang)
     if miss.bytes.total <= miss.bytes.available and not disk_suffices(miss.model, miss.variant, capacity):
-        needed = disk_bytes(miss.model, miss.variant, capacity)
-        has = format_bytes(capacity.disk_bytes or 0)
-        message = f"{what} needs {format_bytes(needed)} of disk, {capacity.name} has {has}"
+        needed = format_bytes(disk_bytes(miss.model, miss.variant, capacity))
+        said = [
+            say(
+                "miss_disk", lang, what=what, needed=needed, machine=machine, has=format_bytes(capacity.disk_bytes or 0)
+            )
+        ]
     else:
-        message = (
-            f"{what} needs {format_bytes(miss.bytes.total)}, {capacity.name} has {format_bytes(miss.bytes.available)}: "
-            f"{explain(miss)}"
-        )
+        needed, has = format_bytes(miss.bytes.total), format_bytes(miss.bytes.available)
+        parts = explain(miss, lang)
+        said = [say("miss_memory", lang, what=what, needed=needed, machine=machine, has=has, parts=parts)]
+    levers = list(_levers(refused, attempt))
     plan = smallest_plan(miss, attempt, plans)
-    model = largest_model(miss, capacity, attempt, models)
     if plan is not None:
-        message += f"; the smallest plan that fits: {plan.id}"
+        said.append(say("smallest_plan", lang, plan=plan.id))
+        levers.append(f"--plan {plan.id}")
+    # Where less of the same model fits, another model is not what is wanted.
+    model = None if len(levers) > (plan is not None) else largest_model(miss, capacity, attempt, models)
     if model is not None:
-        message += f"; the largest model of its kind that fits here: {model.name}"
-    hint = ""
-    if model is not None:
-        hint = f"--model {model.name}"
-    if plan is not None:
-        hint = f"--plan {plan.id}" + (f", or {hint}" if hint else "")
-    return TooLarge(message, miss=miss, hint=hint or "try a smaller --context, --slots 1 or --kv-type q8_0")
+        said.append(say("largest_model", lang, model=model.name))
+        levers.append(f"--model {model.name}")
+    hint = f", {label('or', lang)} ".join(levers)
+    return TooLarge("; ".join(said), miss=miss, hint=hint or say("hint_smaller", lang))
+
+
+def machine_words(capacity: Capacity, lang: Lang) -> str:
+    """Name the machine in a sentence."""
+    return say("machine_plan", lang, plan=capacity.plan) if capacity.plan else say("machine_this", lang)
+
+
+def _levers(refused: Refused, attempt: Attempt) -> Iterator[str]:
+    """Yield the options that make it fit, each alone, with everything else as asked."""
+    miss, capacity = refused.miss, refused.capacity
+
+    def fits(
+        *, variant: str | None = None, slots: int | None = None, context: int | None = None, kv: KvType | None = None
+    ) -> bool:
+        fit = attempt(
+            miss.model,
+            capacity,
+            variant=variant or miss.variant,
+            slots=slots or miss.slots,
+            context=context or miss.context,
+            kv_type=kv or miss.kv_type,
+        )
+        return fit is not None and (not capacity.gpus or fit.fully_on_gpu)
+
+    if refused.slots_asked and miss.slots > 1 and fits(slots=1):
+        low, high = 1, miss.slots
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(slots=middle) else (low, middle)
+        yield f"--slots {low}"
+    for kv in KV_BYTES:
+        if KV_BYTES[kv] < KV_BYTES[miss.kv_type] and fits(kv=kv):
+            yield f"--kv-type {kv}"
+            break
+    contexts = [size for size in (65536, 32768, 16384, 8192, 4096, 2048, 1024) if size < miss.context]
+    shorter = next((size for size in contexts if fits(context=size)), None)
+    if shorter is not None:
+        yield f"--context {shorter}"
+    if refused.variant_asked:
+        smaller = [name for name in miss.model.variants if quality(name) > quality(miss.variant)]
+        better = next((name for name in sorted(smaller, key=quality) if fits(variant=name)), None)
+        if better is not None:
+            yield f"--variant {better}"
 
 
 def smallest_plan(miss: Fit, attempt: Attempt, plans: Iterable[Plan]) -> Plan | None:
-    """Return the cheapest plan on which the model fits with the same context; without prices, the one of least memory.
+    """Return the cheapest plan on which the model fits as asked; without prices, the one of least memory.
 
     A plan with a GPU counts only if the whole model fits on its GPUs.
     """
 
     def cost(plan: Plan) -> tuple[float, float]:
-        price = plan.price.amount * (730 if plan.price.per == "hour" else 1) if plan.price else float("inf")
+        price = monthly(plan) if plan.price else float("inf")
         return price, plan.ram_gb + sum(gpu.vram_gb * gpu.count for gpu in plan.gpus)
 
     for plan in sorted(plans, key=cost):
-        fit = attempt(miss.model, Capacity.of_plan(plan), miss)
+        fit = attempt(
+            miss.model,
+            Capacity.of_plan(plan),
+            variant=miss.variant,
+            slots=miss.slots,
+            context=miss.context,
+            kv_type=miss.kv_type,
+        )
         if fit is not None and (not plan.gpus or fit.fully_on_gpu):
             return plan
     return None
@@ -94,7 +168,7 @@ def largest_model(miss: Fit, capacity: Capacity, attempt: Attempt, models: Itera
     kin = [entry for entry in smaller if entry.family == miss.model.family]
     for group in (kin, smaller):
         for entry in sorted(group, key=lambda entry: -entry.parameters):
-            fit = attempt(entry, capacity, None)
+            fit = attempt(entry, capacity)
             if fit is not None and (not capacity.gpus or fit.fully_on_gpu):
                 return entry
     return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from deployctl.catalog.models import ModelEntry
+from deployctl.catalog.models import ModelEntry, Variant
 from deployctl.errors import ModelUnavailable
 from deployctl.sizing.gguf import model_info, read_header
 from deployctl.sizing.show import from_show
@@ -34,6 +34,19 @@ _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 class RegistryUnreachable(ModelUnavailable):
     """The registry does not answer, or not as a registry does; the model may well exist."""
+
+
+class _SafeRedirects(urllib.request.HTTPRedirectHandler):
+    """Blobs are often redirected to a store of files; never from TLS to plain HTTP."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Refuse the downgrade."""
+        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+            raise urllib.error.URLError("it redirects to plain HTTP")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+_OPENER = urllib.request.build_opener(_SafeRedirects)
 
 
 @dataclass(frozen=True)
@@ -72,16 +85,15 @@ class Manifest:
 class Registry:
     """One registry by its address; ``http://`` for a mirror without TLS. ``timeout`` is in seconds, per request."""
 
-    def __init__(self, address: str = DEFAULT, *, timeout: float = 10.0) -> None:
+    def __init__(self, address: str = DEFAULT, *, timeout: float = 5.0) -> None:
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise ModelUnavailable(f"not the address of a registry: {address!r}", hint=f"write it like {DEFAULT}")
-        self._address = address.rstrip("/")
-        self._scheme = parts.scheme
+        self.address = address.rstrip("/")
         self._timeout = timeout
 
-    def manifest(self, reference: str) -> Manifest:
-        """Return what the registry has under ``reference``.
+    def manifest(self, reference: str, *, configuration: bool = True) -> Manifest:
+        """Return what the registry has under ``reference``; without ``configuration`` its quantization is left out.
 
         Raises ModelUnavailable for a name or tag that does not exist and for a senseless answer, RegistryUnreachable
         when the registry does not answer.
@@ -104,7 +116,7 @@ class Registry:
             weights=size,
             projector=sum(layer[2] for layer in layers if layer[0] == PROJECTOR),
             total=sum(layer[2] for layer in layers),
-            quantization=self._quantization(base, config, reference),
+            quantization=self._quantization(base, config, reference) if configuration else None,
         )
 
     def facts(self, reference: str) -> ModelEntry:
@@ -129,17 +141,24 @@ class Registry:
                 f"{entry.default} needs about {needed}"
             )
         variant = entry.variants[entry.default].model_copy(
-            update={"digest": found.digest, "source": f"manifest of {self._address}"}
+            update={"digest": found.digest, "source": f"manifest of {self.address}"}
         )
         changes: dict[str, Any] = {
             "projector_bytes": found.projector,
-            "source": f"manifest and GGUF header of {self._address}",
+            "source": f"manifest and GGUF header of {self.address}",
             "variants": {entry.default: variant},
         }
         return entry.model_copy(update=changes)
 
+    def variant(self, reference: str, *, tag: str | None = None) -> Variant:
+        """Return the exact size of one variant from its manifest alone. Raises as `manifest` does."""
+        found = self.manifest(reference, configuration=False)
+        return Variant(bytes=found.weights, tag=tag, digest=found.digest, source=f"manifest of {self.address}")
+
     def _base(self, name: Name) -> str:
-        address = self._address if name.registry is None else f"{self._scheme}://{name.registry}"
+        """Return the address of a model; another registry than the configured one is always spoken to over TLS."""
+        own = name.registry in (None, urlsplit(self.address).netloc)
+        address = self.address if own else f"https://{name.registry}"
         return f"{address}/v2/{name.namespace}/{name.model}"
 
     def _quantization(self, base: str, config: tuple[str, str, int], reference: str) -> str | None:
@@ -168,9 +187,9 @@ class Registry:
             headers["Range"] = f"bytes={span[0]}-{span[1]}"
         request = urllib.request.Request(url, headers=headers)  # noqa: S310 - the scheme was checked
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout) as answer:  # noqa: S310
+            with _OPENER.open(request, timeout=self._timeout) as answer:
                 if span and answer.status != 206 and span[0] > 0:
-                    raise RegistryUnreachable(f"the registry at {self._address} ignores Range requests")
+                    raise RegistryUnreachable(f"the registry at {self.address} ignores Range requests")
                 stated = answer.headers.get("Content-Range", "").rpartition("/")[2]
                 if size is not None and stated.isdecimal() and int(stated) != size:
                     raise ModelUnavailable(
@@ -181,13 +200,13 @@ class Registry:
             error.close()
             if error.code in (400, 401, 403, 404):
                 raise ModelUnavailable(
-                    f"the registry at {self._address} has no model {reference} (HTTP {error.code})",
+                    f"the registry at {self.address} has no model {reference} (HTTP {error.code})",
                     hint="deployctl models",
                 ) from error
-            raise RegistryUnreachable(f"the registry at {self._address} answers HTTP {error.code}") from error
+            raise RegistryUnreachable(f"the registry at {self.address} answers HTTP {error.code}") from error
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
-            raise RegistryUnreachable(f"the registry at {self._address} cannot be reached: {reason}") from error
+            raise RegistryUnreachable(f"the registry at {self.address} cannot be reached: {reason}") from error
         if span:
             return body[: span[1] - span[0] + 1]
         if len(body) > most:

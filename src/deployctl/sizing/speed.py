@@ -7,10 +7,10 @@ slot. The constants are fitted to published figures (tests/sizing/published_spee
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deployctl.catalog.models import ModelEntry
-from deployctl.catalog.plans import Gpu, Plan
+from deployctl.catalog.plans import Gpu, Plan, ProbedPlan
 from deployctl.sizing.fit import Fit, KvType
 from deployctl.sizing.memory import KV_BYTES, elements_by_layer
 
@@ -60,24 +60,44 @@ VCPU_DECODE_FLOPS, VCPU_PREFILL_FLOPS = 30e9, 50e9
 """Operations per second of one vCPU on quantized weights: published cores reach 18 to 57 in decode, up to 92 in prefill
 (i3-1315U: 28.7 tok/s of a 3B model on two cores), and two vCPUs share a core."""
 
+# The share of those operations that remains with narrower vector units: llama.cpp's byte products work on 32 lanes with
+# AVX2, on 16 with AVX and NEON, and one by one without. Rough: no published figure was found.
+VECTORS = {"none": 0.1, "sse": 0.25, "avx": 0.5, "neon": 0.8, "avx2": 1.0, "avx512": 1.0}
+
 BAND_CPU = 1.6
+BAND_CPU_MEASURED = 1.4
+"""Where the host's bandwidth was measured: what remains is the share of it that the engine reaches."""
 BAND_GPU = 1.3
+
+
+def vectors_of(flags: frozenset[str]) -> str:
+    """Return the widest vector unit that the flags of /proc/cpuinfo name."""
+    for unit, flag in (("avx512", "avx512f"), ("avx2", "avx2"), ("avx", "avx"), ("neon", "asimd"), ("sse", "sse2")):
+        if flag in flags:
+            return unit
+    return "none" if flags else "unknown"
 
 
 def engine_of(plan: Plan) -> Engine:
     """Return the engine that a plan offers: its GPUs where it has any (layers one after another), else its CPU."""
     if plan.gpus:
         return gpu_engine(plan.gpus[0])
-    return cpu_engine(plan.vcpus, plan.memory_bandwidth_gb_s)
+    return _plan_cpu(plan)
 
 
-def cpu_engine(cpus: int, bandwidth_gb_s: float | None = None) -> Engine:
+def _plan_cpu(plan: Plan) -> Engine:
+    if not isinstance(plan, ProbedPlan):
+        return cpu_engine(plan.vcpus, plan.memory_bandwidth_gb_s)
+    return replace(cpu_engine(plan.vcpus, plan.memory_bandwidth_gb_s, vectors=plan.vectors), band=BAND_CPU_MEASURED)
+
+
+def cpu_engine(cpus: int, bandwidth_gb_s: float | None = None, *, vectors: str = "avx2") -> Engine:
     """Return the engine of ``cpus`` CPUs that reach ``bandwidth_gb_s`` together (10^9 bytes/s; None: by count)."""
     raw = bandwidth_gb_s * GB if bandwidth_gb_s is not None else min(cpus * VCPU_BANDWIDTH, SOCKET_BANDWIDTH)
     return Engine(
         bandwidth=raw * CPU_SHARE,
-        decode_flops=cpus * VCPU_DECODE_FLOPS,
-        prefill_flops=cpus * VCPU_PREFILL_FLOPS,
+        decode_flops=cpus * VCPU_DECODE_FLOPS * VECTORS[vectors],
+        prefill_flops=cpus * VCPU_PREFILL_FLOPS * VECTORS[vectors],
         layer_s=CPU_LAYER_S,
         overlap=CPU_OVERLAP,
         band=BAND_CPU,
@@ -180,6 +200,11 @@ def predict(fit: Fit, plan: Plan, held: float) -> Speed:
     return Speed(prefill, 1 / one, 1 / full, band)
 
 
+def bytes_per_token(fit: Fit) -> float:
+    """Return the bytes of weights that one token of one stream reads."""
+    return (fit.bytes.weights - fit.model.projector_bytes) * share_read(fit.model, 1)
+
+
 def step_seconds(fit: Fit, plan: Plan, held: float, busy: int) -> float:
     """Return the seconds of one decode step with ``busy`` slots busy and ``held`` tokens in each."""
     weights = fit.bytes.weights - fit.model.projector_bytes
@@ -191,7 +216,7 @@ def step_seconds(fit: Fit, plan: Plan, held: float, busy: int) -> float:
 
 def _engines(fit: Fit, plan: Plan) -> list[tuple[Engine, float]]:
     """Return the engines of the plan, each with its share of the layers."""
-    cpu = cpu_engine(plan.vcpus, plan.memory_bandwidth_gb_s)
+    cpu = _plan_cpu(plan)
     if not plan.gpus:
         return [(cpu, 1.0)]
     share = min(1.0, fit.gpu_layers / (fit.model.layers + 1))
