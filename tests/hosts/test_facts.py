@@ -113,6 +113,81 @@ def test_a_board_without_accelerator_has_no_gpu():
     assert facts.read(text).gpu_problem == ""
 
 
+# What real machines printed for their cards, each with the page where its owner shows it. The bus address is completed
+# with its domain (lspci -D), the sysfs line of the bus is what those ids mean; capability and nouveau are added by hand.
+RECORDED = {
+    "two L40S with their driver": (
+        "https://github.com/akash-network/provider-configs/pull/99",
+        (
+            "pci=0000:01:00.0 0x10de 0x26b9 0x030200\npci=0000:91:00.0 0x10de 0x26b9 0x030200\n"
+            "lspci=0000:01:00.0 3D controller [0302]: NVIDIA Corporation AD102GL [L40S] [10de:26b9] (rev a1)\n"
+            "lspci=0000:91:00.0 3D controller [0302]: NVIDIA Corporation AD102GL [L40S] [10de:26b9] (rev a1)\n"
+            "nvidia=00000000:01:00.0, 46068, 595.71.05, 8.9, NVIDIA L40S\n"
+            "nvidia=00000000:91:00.0, 46068, 595.71.05, 8.9, NVIDIA L40S\n"
+        ),
+        [("NVIDIA L40S", 46068 * 2**20, "595.71.05")] * 2,
+        "",
+    ),
+    "an RTX 3090 whose driver does not answer": (
+        "https://github.com/noonghunna/club-3090/pull/594",
+        (
+            "pci=0000:05:00.0 0x10de 0x2204 0x030000\n"
+            "lspci=0000:05:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [GeForce RTX 3090] [10de:2204] "
+            "(rev a1)\nnouveau=1\n"
+        ),
+        [("GA102 [GeForce RTX 3090]", 0, "")],
+        "no driver answers for GA102 [GeForce RTX 3090] (nouveau is loaded, and it cannot compute)",
+    ),
+    "an RTX 4090 that pciutils knows no name for": (
+        "https://github.com/geerlingguy/raspberry-pi-pcie-devices/issues/504",
+        (
+            "pci=0000:01:00.0 0x10de 0x2684 0x030000\n"
+            "lspci=0000:01:00.0 VGA compatible controller [0300]: NVIDIA Corporation Device [10de:2684] (rev a1)\n"
+        ),
+        [("nvidia 0x2684", 0, "")],
+        "no driver answers for nvidia 0x2684",
+    ),
+    "an MI300X that amdgpu did not take": (
+        "https://github.com/ROCm/legacy-rocm-build/issues/4454",
+        (
+            "pci=0000:1b:00.0 0x1002 0x74a1 0x120000\n"
+            "lspci=0000:1b:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram "
+            "[Instinct MI300X] [1002:74a1]\n"
+        ),
+        [("Aqua Vanjaram [Instinct MI300X]", 0, "")],
+        "no driver answers for Aqua Vanjaram [Instinct MI300X]",
+    ),
+    "a driver that does not match its library": (
+        "https://github.com/negativo17/nvidia-driver/issues/180",
+        "nvidia_error=Failed to initialize NVML: Driver/library version mismatch NVML library version: 575.64\n",
+        [],
+        "Failed to initialize NVML: Driver/library version mismatch NVML library version: 575.64",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_cards_are_read_with_name_driver_and_problem(name):
+    _, lines, cards, problem = RECORDED[name]
+    found = facts.read(PLAIN + lines)
+    assert [(gpu.model, gpu.vram_bytes, gpu.driver) for gpu in found.gpus] == cards
+    assert found.gpu_problem == problem
+
+
+def test_steal_is_the_share_that_the_hypervisor_took_meanwhile_and_since_boot():
+    # proc(5): user nice system idle iowait irq softirq steal guest guest_nice, in ticks
+    found = facts.read(PLAIN + "stat_begin=100 0 0 800 0 0 0 100 0 0\nstat_end=110 0 0 820 0 0 0 170 0 0\n")
+    assert found.steal == pytest.approx(0.7)
+    assert found.steal_since_boot == pytest.approx(170 / 1100)
+    assert facts.read(PLAIN).steal is None
+
+
+def test_the_clock_is_compared_with_ours():
+    found = facts.read(PLAIN + "time=1000.25\nntp=no\n", now=900.0)
+    assert (found.time_offset_s, found.ntp) == (100.25, False)
+    assert facts.read(PLAIN + "time=1000.%N\n", now=900.0).time_offset_s is None
+
+
 @pytest.mark.parametrize(
     "text", ["", "Microsoft Windows [Version 10]\n", PLAIN.replace("end=1\n", ""), "facts=1\nend=1\n"]
 )

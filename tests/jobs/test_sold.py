@@ -44,5 +44,16 @@ def test_a_missing_gpu_is_named(facts: HostFacts) -> None:
     assert missing(plan, facts) == ("plan says 2 GPUs, host has 0",)
 
 
+def test_a_smaller_disk_and_a_card_with_less_memory_are_named(facts: HostFacts) -> None:
+    # A data disk counts: 40 GB and 70 GB are the 100 GB that were sold.
+    whole = read(FACTS.replace("end=1", "disk=39062500 1 /\ndisk=68359375 1 /srv\nend=1"))
+    assert missing(PLAN, whole) == ()
+    small = read(FACTS.replace("end=1", "disk=39062500 1 /\nend=1"))
+    assert missing(PLAN, small) == ("plan says 100 GB of disk, host has 40",)
+    plan = Plan.model_validate({**PLAN.model_dump(), "gpus": [{"model": "L4", "count": 1, "vram_gb": 24}]})
+    card = "pci=0000:00:04.0 0x10de 0x1eb8 0x030200\nnvidia=0000:00:04.0, 15360, 550.54.15, 7.5, Tesla T4\nend=1"
+    assert missing(plan, read(FACTS.replace("end=1", card))) == ("plan says 24 GB of VRAM on each GPU, host has 15.0",)
+
+
 def test_a_host_larger_than_the_plan_would_promise_too_much(facts: HostFacts) -> None:
     assert surplus(PLAN, replace(facts, cpus=16)) == ("host has 16 CPUs, plan sells 8",)

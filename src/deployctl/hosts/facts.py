@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
@@ -15,6 +16,11 @@ from deployctl.units import KIB, MIB
 if TYPE_CHECKING:
     from deployctl.hosts.ssh import Session
 
+# `lspci -Dnn`: bus, class, vendor, then the name with its ids. The vendor's name may have brackets, too.
+_LSPCI = re.compile(
+    r"(?P<bus>\S+) .*\[[0-9a-f]{4}\]: (?:NVIDIA Corporation|Advanced Micro Devices, Inc\. \[AMD/ATI\]) "
+    r"(?P<name>.+?) \[[0-9a-f]{4}:[0-9a-f]{4}\].*"
+)
 _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 
 
@@ -69,6 +75,18 @@ class HostFacts:
     ollama_path: str
     ollama_version: str
     ollama_running: bool
+    ollama_origin: str = ""  # "deployctl" | "script" | "package NAME" | "snap" | "container" | "by hand" | ""
+    port_taken: bool = False  # somebody listens on Ollama's port
+    numa_nodes: int = 1
+    noexec: tuple[str, ...] = ()  # mount points
+    steal: float | None = None  # share of CPU time that a hypervisor took while the facts were read, 0 to 1
+    steal_since_boot: float | None = None
+    ipv4: bool = True  # whether there is a default route
+    ipv6: bool = False
+    time_offset_s: float | None = None  # how far the host's clock is ahead of ours
+    ntp: bool | None = None
+    nouveau: bool = False
+    secure_boot: bool = False
 
     def disk_for(self, path: str) -> Disk | None:
         """Return the filesystem that holds the absolute ``path``: the longest mount point that leads to it."""
@@ -78,9 +96,12 @@ class HostFacts:
 
 def gather(session: Session, *, timeout: float = 30) -> HostFacts:
     """Run the fact script on the host and read what it says; raises HostError when it is no Linux with a POSIX sh."""
+    began = time.time()
     answer = session.run("sh -s", stdin=script(), timeout=timeout)
+    took = time.time() - began
     try:
-        return read(answer.stdout)
+        # The host looks at its clock when it begins; that was, at the most, `took` ago.
+        return read(answer.stdout, now=began + min(took, 0.2) / 2)
     except ValueError as error:
         raise HostError(
             f"{session.target} does not answer like a Linux host: {error}"
@@ -95,8 +116,11 @@ def script() -> str:
     return resources.files("deployctl.hosts").joinpath("facts.sh").read_text(encoding="utf-8")
 
 
-def read(text: str) -> HostFacts:
-    """Read the script's output; raises ValueError when it is cut short or lacks CPU or memory."""
+def read(text: str, *, now: float | None = None) -> HostFacts:
+    """Read the script's output; raises ValueError when it is cut short or lacks CPU or memory.
+
+    ``now`` is the time (seconds since the epoch) at which the host said its own.
+    """
     values: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, equals, value = line.partition("=")
@@ -134,6 +158,18 @@ def read(text: str) -> HostFacts:
         ollama_path=one.get("ollama_path", ""),
         ollama_version=one.get("ollama_version", ""),
         ollama_running=one.get("ollama_running") == "1",
+        ollama_origin="container" if "ollama_container" in one else one.get("ollama_origin", ""),
+        port_taken=one.get("port_taken") == "1",
+        numa_nodes=max(1, int(one.get("numa_nodes") or 1)),
+        noexec=tuple(values.get("noexec", ())),
+        steal=_steal(one.get("stat_begin", ""), one.get("stat_end", "")),
+        steal_since_boot=_steal("", one.get("stat_end", "")),
+        ipv4=one.get("ipv4") == "1",
+        ipv6=one.get("ipv6") == "1",
+        time_offset_s=_offset(one.get("time", ""), now),
+        ntp={"yes": True, "no": False}.get(one.get("ntp", "")),
+        nouveau=one.get("nouveau") == "1",
+        secure_boot=one.get("secure_boot") == "1",
     )
 
 
@@ -154,6 +190,23 @@ def _quota(found: list[str]) -> float | None:
     return min(limits, default=None)
 
 
+def _steal(begin: str, end: str) -> float | None:
+    """The share of stolen time between two lines of /proc/stat (proc(5): steal is the eighth figure)."""
+    old = [int(word) for word in begin.split()[:8]] or [0] * 8
+    new = [int(word) for word in end.split()[:8]]
+    if len(new) < 8 or len(old) < 8:
+        return None
+    passed = sum(new) - sum(old)
+    return (new[7] - old[7]) / passed if passed > 0 else None
+
+
+def _offset(said: str, now: float | None) -> float | None:
+    try:
+        return float(said) - now if now is not None else None
+    except ValueError:  # a date without %N
+        return None
+
+
 def _disk(value: str) -> Disk | None:
     blocks, free, mount = [*value.split(" ", 2), "", "", ""][:3]
     if not (blocks.isdigit() and free.isdigit() and mount):
@@ -169,6 +222,10 @@ def _gpus(values: Mapping[str, list[str]]) -> tuple[GpuFacts, ...]:
         # An AMD APU or a board's VGA chip is no accelerator unless a driver says so below.
         if vendor == "0x10de" or (vendor == "0x1002" and kind.startswith(("0x0380", "0x1200"))):
             found[_bus(bus)] = GpuFacts(_VENDORS[vendor], f"{_VENDORS[vendor]} {device}", 0, "", "", bus)
+    for line in values.get("lspci", []):
+        match = _LSPCI.fullmatch(line)
+        if match and match["name"] != "Device" and (known := found.get(_bus(match["bus"]))):
+            found[_bus(match["bus"])] = replace(known, model=match["name"])
     for line in values.get("nvidia", []):
         bus, vram, driver, capability, name = [*(part.strip() for part in line.split(",", 4)), "", "", "", "", ""][:5]
         if bus and name:
@@ -188,7 +245,10 @@ def _bus(address: str) -> str:
 
 
 def _gpu_problem(gpus: tuple[GpuFacts, ...], one: Mapping[str, str]) -> str:
-    if "nvidia_error" in one:
-        return one["nvidia_error"]
     mute = [gpu.model for gpu in gpus if not gpu.driver]
-    return f"no driver answers for {', '.join(mute)}" if mute else ""
+    if "nvidia_error" in one and (mute or not gpus):
+        return one["nvidia_error"]
+    if mute:
+        why = " (nouveau is loaded, and it cannot compute)" if one.get("nouveau") == "1" else ""
+        return f"no driver answers for {', '.join(mute)}{why}"
+    return ""

@@ -6,7 +6,10 @@ say() { printf '%s=%s\n' "$1" "$2"; }
 have() { command -v "$1" >/dev/null 2>&1; }
 first() { sed -n "s/^$1[[:space:]]*:[[:space:]]*//p" "$2" 2>/dev/null | head -n 1; }
 
+cpu_time() { head -n 1 /proc/stat 2>/dev/null | sed 's/^cpu *//'; }
 say facts 1
+say stat_begin "$(cpu_time)"
+say time "$(date +%s.%N 2>/dev/null)"
 if [ -r /etc/os-release ]; then
   ( . /etc/os-release; say os_id "$ID"; say os_version "$VERSION_ID" )
 fi
@@ -25,6 +28,11 @@ flags=$(first flags /proc/cpuinfo)
 [ -n "$flags" ] || flags=$(first Features /proc/cpuinfo)
 say cpu_flags "$flags"
 if have nproc; then say cpus "$(nproc)"; else say cpus "$(grep -c '^processor' /proc/cpuinfo)"; fi
+
+# Nodes of memory: more than one, and a process may run far from its memory.
+nodes=0
+for node in /sys/devices/system/node/node[0-9]*; do [ -d "$node" ] && nodes=$((nodes + 1)); done
+say numa_nodes "$nodes"
 
 # The CPU quota: the smallest along our control group's path, in version 2 (cpu.max) or 1 (cfs_quota_us).
 while IFS=: read -r number controllers path; do
@@ -71,12 +79,28 @@ df -Pk 2>/dev/null | while read -r device blocks used free share mount; do
   say disk "$blocks $free $mount"
 done
 
+# Mounts from which no program may be started; the kernel's own filesystems are not meant.
+while read -r device mount type options rest; do
+  case $type in proc|sysfs|devpts|devtmpfs|cgroup*|mqueue|*debugfs|tracefs|securityfs|pstore|bpf|configfs|fusectl|hugetlbfs) continue ;; esac
+  case $mount in /dev|/dev/*|/proc/*|/sys/*|/run|/run/*) continue ;; esac
+  case ",$options," in *,noexec,*) say noexec "$mount" ;; esac
+done 2>/dev/null </proc/mounts
+
 # GPUs: what sits on the bus, then what a driver says of it.
 for device in /sys/bus/pci/devices/*; do
   [ -r "$device/class" ] || continue
   class=$(cat "$device/class")
   case $class in 0x0300*|0x0302*|0x0380*|0x1200*) ;; *) continue ;; esac
   say pci "${device##*/} $(cat "$device/vendor") $(cat "$device/device") $class"
+done
+if have lspci; then
+  lspci -Dnn 2>/dev/null | while IFS= read -r line; do
+    case $line in *\[0300\]:*|*\[0302\]:*|*\[0380\]:*|*\[1200\]:*) say lspci "$line" ;; esac
+  done
+fi
+[ -d /sys/module/nouveau ] && say nouveau 1
+for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
+  [ -r "$variable" ] && say secure_boot "$(od -An -t u1 "$variable" 2>/dev/null | tr -d '\n' | sed 's/.* //')"
 done
 if have nvidia-smi; then
   if listing=$(nvidia-smi --query-gpu=pci.bus_id,memory.total,driver_version,compute_cap,name --format=csv,noheader,nounits 2>&1); then
@@ -106,19 +130,50 @@ for name in python3 /usr/libexec/platform-python; do
 done
 [ -r /sys/fs/selinux/enforce ] && say selinux "$(cat /sys/fs/selinux/enforce)"
 
+# The ways out: a default route of each family. 00000000 is no destination in particular.
+if [ -r /proc/net/route ]; then
+  while read -r interface destination gateway rest; do
+    [ "$destination" = 00000000 ] && [ "$gateway" != 00000000 ] && { say ipv4 1; break; }
+  done </proc/net/route
+fi
+if [ -r /proc/net/ipv6_route ]; then
+  while read -r destination length source slength gateway metric count use flags interface; do
+    [ "$destination$length" = 0000000000000000000000000000000000 ] || continue
+    [ "$interface" != lo ] && { say ipv6 1; break; }
+  done </proc/net/ipv6_route
+fi
+if have timedatectl; then say ntp "$(timedatectl show -p NTPSynchronized --value 2>/dev/null)"; fi
+
 # An Ollama that is there already: ours, or anybody's.
 for name in ollama "$HOME/.local/bin/ollama" /usr/local/bin/ollama; do
   if have "$name"; then
-    say ollama_path "$(command -v "$name")"
+    path=$(command -v "$name")
+    say ollama_path "$path"
+    real=$(readlink -f "$path")
+    prefix=${real%/bin/ollama}
+    if [ -e "$prefix/lib/ollama/.deployctl.json" ]; then say ollama_origin deployctl
+    elif case $real in /snap/*) true ;; *) false ;; esac; then say ollama_origin snap
+    elif have dpkg-query && package=$(dpkg-query -S "$real" 2>/dev/null); then say ollama_origin "package ${package%%:*}"
+    elif have rpm && package=$(rpm -qf "$real" 2>/dev/null); then say ollama_origin "package $package"
+    elif grep -q '^Description=Ollama Service' /etc/systemd/system/ollama.service 2>/dev/null; then say ollama_origin script
+    else say ollama_origin "by hand"
+    fi
     say ollama_version "$("$name" --version 2>/dev/null </dev/null | sed -n 's/.*version is \([^[:space:]]*\).*/\1/p' | tail -n 1)"
     break
   fi
 done
-for stat in /proc/[0-9]*/cmdline; do
-  [ -r "$stat" ] || continue
-  command=$(tr '\0' ' ' <"$stat" 2>/dev/null)
+for entry in /proc/[0-9]*/cmdline; do
+  [ -r "$entry" ] || continue
+  command=$(tr '\0' ' ' <"$entry" 2>/dev/null)
   case $command in
-    ollama\ serve*|*/ollama\ serve*) say ollama_running 1; break ;;
+    ollama\ serve*|*/ollama\ serve*)
+      say ollama_running 1
+      # In somebody else's container it is none of the host's programs.
+      if grep -q -e docker -e libpod -e containerd -e lxc "${entry%/cmdline}/cgroup"; then say ollama_container 1; fi
+      break ;;
   esac
 done 2>/dev/null
+# Somebody listens on Ollama's port, 11434 = 2CAA, in state 0A.
+if cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':2CAA [0-9A-F]*:0000 0A'; then say port_taken 1; fi
+say stat_end "$(cpu_time)"
 say end 1

@@ -12,6 +12,7 @@ from deployctl.events import Emit
 from deployctl.hosts.clients import try_openssh
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.privilege import ensure_root
+from deployctl.jobs.preflight import problems_of, warnings_of
 from deployctl.jobs.reach import reach
 from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.wanted import Place, Wanted
@@ -46,6 +47,7 @@ def check_host(wanted: Wanted, *, project: Project, place: Place, emit: Emit) ->
         if target.via is not None:
             found["reached by"] = " → ".join(str(hop) for hop in target.chain)
         warnings = (*missing(plan, facts), *surplus(plan, facts)) if plan else ()
+        warnings += warnings_of(facts)
         problems = problems_of(facts, become=target.become)
         # The same clients, keys and passwords that the work itself will use.
         problems += _refused(partial(ensure_root, reached.session, facts, place.ask_secret))
@@ -72,23 +74,31 @@ def found_of(facts: HostFacts) -> dict[str, str]:
     return {
         "system": f"{facts.os_id} {facts.os_version}, {facts.arch}, Linux {facts.kernel}",
         "virtual": facts.virtualization or "no",
-        "CPU": f"{usable_cpus(facts):g} × {facts.cpu_model or 'unknown'}",
+        "CPU": f"{usable_cpus(facts):g} × {facts.cpu_model or 'unknown'}{_extensions(facts)}",
+        "steal": "unknown" if facts.steal_since_boot is None else f"{facts.steal_since_boot:.1%} since boot",
         "memory": f"{format_bytes(facts.ram_bytes)}, {format_bytes(facts.ram_available_bytes)} available",
         "swap": format_bytes(facts.swap_bytes) if facts.swap_bytes else "none",
         "disks": disks or "unknown",
         "GPUs": gpus or "none",
+        "network": " and ".join(name for name, there in (("IPv4", facts.ipv4), ("IPv6", facts.ipv6)) if there)
+        or "no way out",
+        "clock": "unknown" if facts.time_offset_s is None else f"{facts.time_offset_s:+.1f} s from ours",
         "services": "systemd" if facts.systemd else "no systemd",
         "root": ROOT_WORDS[facts.root_or_sudo],
         "Python": facts.python or "none",
-        "Ollama": facts.ollama_version or ("running" if facts.ollama_running else "none"),
+        "Ollama": _ollama(facts),
     }
 
 
-def problems_of(facts: HostFacts, *, become: bool) -> tuple[str, ...]:
-    """What provisioning would stumble over."""
-    problems = []
-    if become and not facts.systemd:
-        problems.append("no systemd: the service cannot be installed")
-    if facts.arch in ("x86_64", "amd64") and facts.cpu_flags and "avx" not in facts.cpu_flags:
-        problems.append("the CPU type of this machine hides AVX: inference would crawl (choose CPU type 'host')")
-    return tuple(problems)
+def _extensions(facts: HostFacts) -> str:
+    known = ("avx512f", "avx2", "avx")
+    best = next((flag for flag in known if flag in facts.cpu_flags), "")
+    quota = f", quota {facts.cpu_quota:g} of {facts.cpus}" if facts.cpu_quota else ""
+    return (f" ({best.upper().removesuffix('F')})" if best else "") + quota
+
+
+def _ollama(facts: HostFacts) -> str:
+    if not (facts.ollama_version or facts.ollama_running):
+        return "none"
+    where = f" ({facts.ollama_origin})" if facts.ollama_origin else ""
+    return f"{facts.ollama_version or 'running'}{where}"

@@ -20,6 +20,7 @@ from deployctl.jobs.guard import guarded
 from deployctl.jobs.hostprobe import HostProbe, probe_host
 from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.order import Order
+from deployctl.jobs.preflight import problems_of, warnings_of
 from deployctl.jobs.reach import Reached
 from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.source import choose_gguf, choose_source, refuse_unshipped
@@ -236,6 +237,11 @@ def _compare(plan: Plan, reached: Reached, emit: Emit) -> tuple[str, ...]:
     if reached.sandbox:
         return ()
     short, over = missing(plan, reached.facts), surplus(plan, reached.facts)
+    problems = problems_of(reached.facts, become=reached.target.become)
+    if problems:
+        raise ProvisionError(f"{reached.target.name}: {problems[0]}", hint=f"deployctl host check {reached.target}")
+    for sentence in warnings_of(reached.facts):
+        emit(Warned(sentence))
     for sentence in short:
         emit(Warned(sentence))
     for sentence in over:
