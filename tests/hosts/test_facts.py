@@ -114,7 +114,7 @@ def test_a_board_without_accelerator_has_no_gpu():
 
 
 # What real machines printed for their cards, each with the page where its owner shows it. The bus address is completed
-# with its domain (lspci -D), the sysfs line of the bus is what those ids mean; capability and nouveau are added by hand.
+# with its domain (lspci -D), the sysfs line is what those ids mean; capability and nouveau are added by hand.
 RECORDED = {
     "two L40S with their driver": (
         "https://github.com/akash-network/provider-configs/pull/99",
@@ -132,8 +132,8 @@ RECORDED = {
         "https://github.com/noonghunna/club-3090/pull/594",
         (
             "pci=0000:05:00.0 0x10de 0x2204 0x030000\n"
-            "lspci=0000:05:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [GeForce RTX 3090] [10de:2204] "
-            "(rev a1)\nnouveau=1\n"
+            "lspci=0000:05:00.0 VGA compatible controller [0300]: NVIDIA Corporation GA102 [GeForce RTX 3090] "
+            "[10de:2204] (rev a1)\nnouveau=1\n"
         ),
         [("GA102 [GeForce RTX 3090]", 0, "")],
         "no driver answers for GA102 [GeForce RTX 3090] (nouveau is loaded, and it cannot compute)",
