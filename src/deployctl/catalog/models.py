@@ -55,7 +55,10 @@ class ModelEntry(Entry):
     """One model. Lengths are elements per head, ``kv_heads`` a number or one per layer, ``context`` in tokens.
 
     ``sliding_window`` is in tokens; ``full_attention_every`` = n says that each n-th layer attends to everything and
-    the others to the window only (1: all layers are full). ``active_parameters`` are read per token (None: all).
+    the others to the window only (1: all layers are full); ``windowed`` says it layer by layer instead, where no rule
+    does, and ``window_key_length`` and ``window_value_length`` are the heads of those layers where they differ. A layer
+    with 0 ``kv_heads`` keeps no cache: it borrows another's, or it is one of ``recurrent_layers``, each of which keeps
+    ``state_elements`` numbers in f32 per slot. ``active_parameters`` are read per token (None: all).
     """
 
     name: str
@@ -72,6 +75,11 @@ class ModelEntry(Entry):
     feed_forward: int | None = Field(default=None, gt=0)
     sliding_window: int | None = Field(default=None, gt=0)
     full_attention_every: int = Field(default=1, ge=1)
+    windowed: tuple[bool, ...] | None = None
+    window_key_length: int | None = Field(default=None, gt=0)
+    window_value_length: int | None = Field(default=None, gt=0)
+    recurrent_layers: int = Field(default=0, ge=0)
+    state_elements: int = Field(default=0, ge=0)
     experts: int = Field(default=0, ge=0)
     experts_used: int = Field(default=0, ge=0)
     mla: Mla | None = None
@@ -93,6 +101,10 @@ class ModelEntry(Entry):
         per_layer = (self.kv_heads,) if isinstance(self.kv_heads, int) else self.kv_heads
         if isinstance(self.kv_heads, tuple) and len(self.kv_heads) != self.layers:
             raise ValueError(f"kv_heads lists {len(self.kv_heads)} layers, but the model has {self.layers}")
+        if self.windowed is not None and len(self.windowed) != self.layers:
+            raise ValueError(f"windowed lists {len(self.windowed)} layers, but the model has {self.layers}")
+        if self.recurrent_layers > self.layers:
+            raise ValueError("recurrent_layers is above layers")
         if any(not 0 <= count <= self.heads for count in per_layer):
             raise ValueError(f"kv_heads must lie between 0 and heads ({self.heads})")
         if self.default not in self.variants:
@@ -121,6 +133,8 @@ class ModelEntry(Entry):
         """
         if self.sliding_window is None:
             return (False,) * self.layers
+        if self.windowed is not None:
+            return self.windowed
         every = self.full_attention_every
         return tuple((layer + 1) % every != 0 for layer in range(self.layers))
 

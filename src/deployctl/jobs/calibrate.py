@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from deployctl.catalog.catalog import Catalog
+from deployctl.catalog.models import Variant
 from deployctl.catalog.plans import Plan
 from deployctl.errors import DeployctlError
 from deployctl.records.schema import Record
@@ -61,11 +62,12 @@ def _pair(record: Record, plan: Plan, catalog: Catalog) -> Measured | None:
     weights = record.model.bytes or sizing.bytes.weights
     if not weights:
         return None
+    size = Variant(bytes=weights, source="the record")
     fit = Fit(
-        model=model,
+        model=model.model_copy(update={"variants": {**model.variants, record.model.variant: size}}),
         variant=record.model.variant,
         reference=record.model.name,
-        bytes=Parts(weights + model.projector_bytes, 0, 0, 0, 0, 0, 0),
+        bytes=Parts(weights, 0, 0, 0, 0, 0, 0),
         slots=1,
         context=sizing.context,
         kv_type="f16",

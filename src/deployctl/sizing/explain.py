@@ -13,7 +13,7 @@ from deployctl.sizing.advise import Prediction, predict_fit
 from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.choose import choose
 from deployctl.sizing.fit import Capacity, Fit
-from deployctl.sizing.memory import UBATCH
+from deployctl.sizing.memory import UBATCH, input_table_bytes
 from deployctl.sizing.refuse import TooLarge
 from deployctl.sizing.words import Lang, say
 from deployctl.units import format_bytes
@@ -34,7 +34,9 @@ def part_detail(fit: Fit, part: str, plan: Plan, lang: Lang) -> str:
     gpu = bool(plan.gpus) and fit.gpu_layers > 0
     if part == "weights":
         parameters = f"{fit.model.parameters / 1e9:.3g}B" if fit.model.parameters >= 1e9 else _millions(fit.model)
-        return say("part_weights", lang, variant=fit.variant, parameters=parameters)
+        table = input_table_bytes(fit.model, fit.variant) if fit.fully_on_gpu else 0
+        key = "part_weights_gpu" if table else "part_weights"
+        return say(key, lang, variant=fit.variant, parameters=parameters, host=format_bytes(table))
     if part == "kv":
         each = format_bytes(fit.bytes.kv / fit.slots)
         return say("part_kv", lang, slots=fit.slots, context=fit.context, kv_type=fit.kv_type, each=each)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from deployctl.catalog.models import ModelEntry
 from deployctl.sizing.fit import Capacity, KvType, Parts
+from deployctl.sizing.weights import table_bytes
 
 MIB = 1024**2
 GIB = 1024**3
@@ -46,8 +47,9 @@ def kv_bytes(
     """Return the bytes of the KV cache: ``context`` tokens in each of ``slots`` slots.
 
     A full layer keeps every token of a slot; a sliding-window layer the window and one batch, per slot, because slots
-    own their cells (the cache is not unified). ``layers`` restricts the sum to the last so many layers, those that a
-    GPU holds first.
+    own their cells (the cache is not unified). A recurrent layer keeps its state, one per slot, in f32 whatever the
+    type of the cache (llama.cpp, llama-memory-recurrent.cpp). ``layers`` restricts the sum to the last so many layers,
+    those that a GPU holds first.
     """
     first = 0 if layers is None else model.layers - min(layers, model.layers)
     full, window = padded(context), _window_cells(model, context, ubatch)
@@ -56,7 +58,8 @@ def kv_bytes(
         for windowed, per_token in list(zip(model.windowed_by_layer, elements_by_layer(model), strict=True))[first:]
     )
     # Rounded up to a whole block per row in llama.cpp; head lengths are multiples of 32 in every known model.
-    return round(elements * slots * KV_BYTES[kv_type])
+    states = model.recurrent_layers * (model.layers - first) // model.layers * model.state_elements * 4
+    return round(elements * slots * KV_BYTES[kv_type]) + states * slots
 
 
 def _window_cells(model: ModelEntry, context: int, ubatch: int) -> int:
@@ -72,7 +75,22 @@ def elements_by_layer(model: ModelEntry) -> tuple[int, ...]:
     """
     if model.mla is not None:
         return (model.mla.kv_lora_rank + model.mla.rope_length,) * model.layers
-    return tuple((model.key_length + model.value_length) * heads for heads in model.kv_heads_by_layer)
+    full = model.key_length + model.value_length
+    window = (model.window_key_length or model.key_length) + (model.window_value_length or model.value_length)
+    return tuple(
+        (window if windowed else full) * heads
+        for windowed, heads in zip(model.windowed_by_layer, model.kv_heads_by_layer, strict=True)
+    )
+
+
+def input_table_bytes(model: ModelEntry, variant: str) -> int:
+    """Return the bytes of an input embedding of its own, which llama.cpp keeps in main memory; 0 where it is tied.
+
+    A tied one is the output as well: it goes to the GPU with the output layer, and is mapped in main memory besides.
+    """
+    if model.tied_embeddings:
+        return 0
+    return table_bytes(model, variant)
 
 
 def compute_bytes(model: ModelEntry, ubatch: int = UBATCH, *, context: int = 0, last_logits: bool = False) -> int:
@@ -133,11 +151,12 @@ def gpu_parts(
 ) -> Parts:
     """Return the parts in video memory with every layer on the GPUs of ``capacity``; the prompt cache is elsewhere.
 
-    Each GPU has its own compute buffer, context and margin. Layers are not divided, so each further GPU may leave a
-    layer's worth unused: that is counted as runtime.
+    The input embedding stays in main memory (llama.cpp, llama-model.cpp, ``dev_input``). Each GPU has its own compute
+    buffer, context and margin. Layers are not divided, so each further GPU may leave a layer's worth unused: that is
+    counted as runtime.
     """
     gpus = max(1, capacity.gpus)
-    weights = model.variants[variant].bytes + model.projector_bytes
+    weights = model.variants[variant].bytes - input_table_bytes(model, variant) + model.projector_bytes
     kv = kv_bytes(model, context, slots, kv_type)
     unused = (gpus - 1) * round((weights + kv) / (model.layers + 1))
     return Parts(
@@ -195,9 +214,10 @@ def split_parts(
     return parts, on_gpu
 
 
-def host_bytes_beside_gpu(capacity: Capacity, prompt_cache: int) -> int:
-    """Return the main memory that a model needs which is wholly on GPUs: processes, prompt cache and the system."""
-    return CPU_RUNTIME + prompt_cache + os_reserve(capacity.ram_bytes)
+def host_bytes_beside_gpu(model: ModelEntry, variant: str, capacity: Capacity, prompt_cache: int) -> int:
+    """Return the main memory beside a model on GPUs: processes, input embedding, prompt cache and the system."""
+    table = table_bytes(model, variant)
+    return CPU_RUNTIME + table + prompt_cache + os_reserve(capacity.ram_bytes)
 
 
 def disk_bytes(model: ModelEntry, variant: str, capacity: Capacity) -> int:

@@ -63,7 +63,7 @@ def fit_at(question: Question, variant: str, slots: int) -> Fit:
         parts = memory.gpu_parts(
             model, variant, capacity, context=context, slots=slots, kv_type=kv_type, last_logits=last
         )
-        beside = memory.host_bytes_beside_gpu(capacity, cache)
+        beside = memory.host_bytes_beside_gpu(model, variant, capacity, cache)
         fits = parts.total <= parts.available and beside <= capacity.ram_bytes
         gpu_layers = model.layers + 1
         if not fits:

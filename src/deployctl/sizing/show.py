@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,6 +27,10 @@ FULL_EVERY = {
     "cohere2": 4,
     "llama4": 4,
     "exaone4": 4,
+    "exaone-moe": 4,
+    "olmo2": 4,
+    "afmoe": 4,
+    "plamo3": 8,
 }
 
 # Vocabulary where neither a list of tokens nor a size is in the answer (/api/show leaves the tokens out).
@@ -37,6 +41,12 @@ VOCABULARY = {
 
 TIED = frozenset({"gemma", "gemma2", "gemma3"})
 """Architectures whose output is always the input embedding; others may share it, which the header's keys do not say."""
+
+ONE_SLOT = ("mllama", "qwen3vl", "qwen35", "qwen3next", "lfm2", "nemotron_h")
+"""Architectures for which Ollama forces OLLAMA_NUM_PARALLEL to 1 (the design note on Ollama)."""
+
+FULL_ATTENTION_EVERY = {"qwen3next": 4, "qwen35": 4, "qwen35moe": 4}
+"""Hybrids whose header gives one number of heads for all layers: each n-th attends, the others are recurrent."""
 
 MOST = 1 << 45
 
@@ -68,6 +78,10 @@ def from_show(
     tokens = model_info.get("tokenizer.ggml.tokens")
     vocabulary = len(tokens) if isinstance(tokens, list) and tokens else VOCABULARY.get(architecture, 131072)
     vocabulary = whole("vocab_size", vocabulary)
+    kv_heads = _kv_heads(model_info, architecture, layers, heads)
+    recurrent = sum(1 for count in kv_heads if count == 0) if isinstance(kv_heads, tuple) else 0
+    kv_heads = _borrowed(kv_heads, layers, whole("attention.shared_kv_layers", 0))
+    state = _state_elements(whole, embedding)
     facts: dict[str, Any] = {
         "name": name,
         "title": str(model_info.get("general.basename") or model_info.get("general.name") or name),
@@ -75,12 +89,18 @@ def from_show(
         "layers": layers,
         "embedding": embedding,
         "heads": heads,
-        "kv_heads": _kv_heads(model_info, architecture, layers, heads),
+        "kv_heads": kv_heads,
         "key_length": whole("attention.key_length", head_length),
         "value_length": whole("attention.value_length", head_length),
         "feed_forward": whole("expert_feed_forward_length", whole("feed_forward_length", 4 * embedding)) or None,
         "sliding_window": whole("attention.sliding_window", 0) or None,
         "full_attention_every": _full_every(model_info, architecture),
+        "windowed": _windowed(model_info, architecture, layers),
+        "window_key_length": whole("attention.key_length_swa", 0) or None,
+        "window_value_length": whole("attention.value_length_swa", 0) or None,
+        "recurrent_layers": recurrent if state else 0,
+        "state_elements": state,
+        "forced_slots": 1 if architecture.startswith(ONE_SLOT) else None,
         "experts": whole("expert_count", 0),
         "experts_used": whole("expert_used_count", 0),
         "vocabulary": vocabulary,
@@ -88,9 +108,11 @@ def from_show(
         "tied_embeddings": architecture in TIED,
         "source": "/api/show of the server",
     }
-    if facts["full_attention_every"] == 1:
+    if facts["full_attention_every"] == 1 and facts["windowed"] is None:
         facts["sliding_window"] = None  # without a known pattern every layer counts as full: never too little
-    if (rank := model_info.get(f"{architecture}.attention.kv_lora_rank")) and _is_count(rank):
+    # Files converted before llama.cpp knew how (April 2025) lack the key: their cache holds every head in full.
+    rank = whole("attention.kv_lora_rank", 0)
+    if rank and (f"{architecture}.attention.key_length_mla" in model_info or kv_heads == 1):
         facts["mla"] = {"kv_lora_rank": rank, "rope_length": whole("rope.dimension_count", 64)}
     variant = _variant(model_info, quantization)
     parameters = model_info.get("general.parameter_count")
@@ -122,9 +144,38 @@ def _is_count(value: object) -> bool:
 
 def _kv_heads(info: Mapping[str, Any], architecture: str, layers: int, heads: int) -> int | tuple[int, ...]:
     value = info.get(f"{architecture}.attention.head_count_kv", heads)
+    every = info.get(f"{architecture}.full_attention_interval", FULL_ATTENTION_EVERY.get(architecture))
+    if _is_count(value) and _is_count(every) and every:
+        return tuple(value if (layer + 1) % every == 0 else 0 for layer in range(layers))
     if isinstance(value, list):
         return tuple(value) if len(value) == layers else max((item for item in value if _is_count(item)), default=heads)
     return int(value) if _is_count(value) else heads
+
+
+def _borrowed(kv_heads: int | tuple[int, ...], layers: int, shared: int) -> int | tuple[int, ...]:
+    """Return the heads with none in the last ``shared`` layers, which read an earlier layer's cache (Gemma 3n, 4)."""
+    if not 0 < shared < layers:
+        return kv_heads
+    by_layer = (kv_heads,) * layers if isinstance(kv_heads, int) else kv_heads
+    return by_layer[: layers - shared] + (0,) * shared
+
+
+def _state_elements(whole: Callable[..., int], embedding: int) -> int:
+    """Return the numbers that a recurrent layer keeps per sequence: n_embd_r + n_embd_s in llama-hparams.cpp."""
+    kept = whole("shortconv.l_cache", 0)
+    if kept:
+        return embedding * (kept - 1)
+    inner, state = whole("ssm.inner_size", 0), whole("ssm.state_size", 0)
+    kernel, groups = whole("ssm.conv_kernel", 0), whole("ssm.group_count", 0)
+    return max(0, kernel - 1) * (inner + 2 * groups * state) + state * inner
+
+
+def _windowed(info: Mapping[str, Any], architecture: str, layers: int) -> tuple[bool, ...] | None:
+    """Return which layers slide, where the header says it layer by layer."""
+    stated = info.get(f"{architecture}.attention.sliding_window_pattern")
+    if isinstance(stated, list) and len(stated) == layers and all(isinstance(entry, bool | int) for entry in stated):
+        return tuple(bool(entry) for entry in stated)
+    return None
 
 
 def _full_every(info: Mapping[str, Any], architecture: str) -> int:

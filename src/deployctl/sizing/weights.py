@@ -63,6 +63,17 @@ def file_bytes(model: ModelEntry, variant: str) -> int:
     return round(total + min(norms, listed // 500) * 4 + model.vocabulary * HEADER_BYTES_PER_TOKEN)
 
 
+def table_bytes(model: ModelEntry, variant: str) -> int:
+    """Return the bytes of the input embedding in ``variant``."""
+    table = next(tensors(model))
+    if variant not in BASE:  # gpt-oss: everything but the experts is BF16
+        return table.elements * 2
+    kind = tensor_type(model, variant, table)
+    if kind in FALLBACK and table.row % K_BLOCK:
+        kind = FALLBACK[kind]
+    return round(table.elements * BITS[kind] / 8)
+
+
 def tensors(model: ModelEntry) -> Iterator[Tensor]:
     """Yield the weight matrices that the facts imply."""
     width = model.embedding
