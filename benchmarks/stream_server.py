@@ -67,7 +67,7 @@ class Server:
         self.poll.register(0, select.EPOLLIN)
         self.socks, self.received = {}, {}
         self.heap = []
-        self.count = 0
+        self.count = 1000  # no fewer than a prompt has words: a client may take that for a prompt that was cut
         self.request, self.sent = array("q"), array("d")
 
     def run(self):

@@ -83,6 +83,8 @@ def driving(fake: str, tmp_path: Path) -> Callable[..., LocustDriver]:
         seed: int = 1,
         protocol: str = "ollama",
         workers: int = 0,
+        log: Path | None = None,
+        speed: float = 1.0,
         **changes: Any,
     ) -> LocustDriver:
         out_dir = tmp_path / "load"
@@ -95,6 +97,8 @@ def driving(fake: str, tmp_path: Path) -> Callable[..., LocustDriver]:
             nonce="test",
             protocol=protocol,
             workers=workers,
+            log=log,
+            speed=speed,
         )
 
     return make

@@ -25,17 +25,15 @@ def frame(text="", *, thinking="", **more):
 
 
 def final(tokens, **more):
-    return frame(
-        done=True,
-        done_reason="length",
-        prompt_eval_count=33,
-        eval_count=tokens,
-        total_duration=9_000_000_000,
-        load_duration=1_000_000_000,
-        prompt_eval_duration=2_000_000_000,
-        eval_duration=5_000_000_000,
-        **more,
-    )
+    usual = {
+        "prompt_eval_count": 33,
+        "eval_count": tokens,
+        "total_duration": 9_000_000_000,
+        "load_duration": 1_000_000_000,
+        "prompt_eval_duration": 2_000_000_000,
+        "eval_duration": 5_000_000_000,
+    }
+    return frame(done=True, done_reason="length", **usual | more)
 
 
 def chunk(data):
@@ -76,16 +74,25 @@ class Handler(socketserver.BaseRequestHandler):
     def stream(self):
         self.head(Transfer_Encoding="chunked")
 
-    def end(self, tokens):
-        self.send(chunk(final(tokens)))
+    def end(self, tokens, **more):
+        self.send(chunk(final(tokens, **more)))
         self.send(b"0\r\n\r\n")
 
     # What it can do
 
-    def api_ps(self):
-        body = json.dumps({"models": [{"name": "plain"}]}).encode()
+    def whole(self, **answer):
+        body = json.dumps(answer).encode()
         self.head(Content_Length=len(body))
         self.send(body)
+
+    def api_ps(self):
+        self.whole(models=[{"name": "plain"}])
+
+    def api_version(self):
+        self.whole(version="0.33.0")
+
+    def v1_models(self):
+        self.whole(object="list", data=[{"id": "openai", "object": "model"}])
 
     def plain(self, per_chunk="1"):
         """``per_chunk`` tokens in each streamed line."""
@@ -225,7 +232,13 @@ class Handler(socketserver.BaseRequestHandler):
         """Answer with what was asked, so that a test sees the request: the messages as JSON in the answer's text."""
         self.stream()
         self.send(chunk(frame(json.dumps(self.asked["messages"]))))
-        self.end(self.tokens)
+        self.end(self.tokens, prompt_eval_count=len(json.dumps(self.asked["messages"]).split()))
+
+    def counting(self, prompt, prompt_ms):
+        """The final frame counts ``prompt`` tokens of prompt, read in ``prompt_ms``."""
+        self.stream()
+        self.send(chunk(frame("word")))
+        self.end(self.tokens, prompt_eval_count=int(prompt), prompt_eval_duration=int(prompt_ms) * 1_000_000)
 
     stall_until = 0.0
 
@@ -246,7 +259,7 @@ class Server(socketserver.ThreadingTCPServer):
     request_queue_size = 128
 
 
-with Server(("127.0.0.1", 0), Handler) as server:
+with Server((os.environ.get("FAKE_ADDRESS", "127.0.0.1"), 0), Handler) as server:
     print(server.server_address[1], flush=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     sys.stdin.read()

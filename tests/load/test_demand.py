@@ -5,7 +5,7 @@ import pytest
 
 from deployctl.catalog.distributions import Dist
 from deployctl.load.baseline import Baseline
-from deployctl.load.demand import demand_of, prompt_ratio
+from deployctl.load.demand import calibration, demand_of
 
 
 def alone(**changes):
@@ -45,9 +45,13 @@ def test_prompts_are_told_in_the_servers_tokens_and_answers_as_asked(make_worklo
 
 
 def test_earlier_turns_and_servers_that_count_nothing_scale_nothing(make_workload):
-    assert prompt_ratio(make_workload(turns=3), alone()) == 1
-    assert prompt_ratio(make_workload(warm=True), alone()) == 1
-    assert prompt_ratio(make_workload(), alone(prompt_ratio=0.0)) == 1
+    known = alone(read_tokens_per_s=900.0)
+    assert calibration(make_workload(), known).prompt_ratio == 1.5
+    assert calibration(make_workload(), known).read_tokens_per_s == 900
+    for shared in (make_workload(turns=3), make_workload(warm=True)):
+        assert calibration(shared, known).prompt_ratio == 1
+        assert calibration(shared, known).read_tokens_per_s == 0
+    assert calibration(make_workload(), alone(prompt_ratio=0.0)).prompt_ratio == 1
 
 
 def test_answers_that_end_early_follow_no_law_that_is_known(make_workload):

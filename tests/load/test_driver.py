@@ -1,5 +1,6 @@
 """Locust in its own process: levels, samples, and what is left when something dies."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,10 +9,12 @@ import sys
 from pathlib import Path
 from time import monotonic, sleep
 
+import httpx
 import pytest
 
 import deployctl.load
 from deployctl.errors import MeasurementError
+from deployctl.load.processes import free_port
 from deployctl.load.samples import Failure
 from deployctl.load.store import read_samples
 
@@ -226,6 +229,43 @@ def test_locust_alone_shows_ttft_and_tpot(fake, tmp_path):
     assert entries["TTFT"]["num_requests"] == entries["POST"]["num_requests"] > 0
     assert entries["POST"]["num_failures"] == 0
     assert done.returncode == 0
+
+
+def test_locusts_own_page_shows_ttft_and_tpot(fake, tmp_path):
+    chat = Path(__file__).parents[2] / "loadtests" / "chat.py"
+    port = free_port()
+    argv = [sys.executable, "-m", "locust", "-f", str(chat), "-H", fake, "--workload", "demo"]
+    argv += ["--web-host", "127.0.0.1", "--web-port", str(port)]
+    page = f"http://127.0.0.1:{port}"
+    with (tmp_path / "log").open("w") as log, subprocess.Popen(argv, stdout=log, stderr=log, cwd=tmp_path) as locust:
+        try:
+            with httpx.Client(base_url=page, transport=httpx.HTTPTransport(retries=0)) as web:
+                wait_for(lambda: "Locust" in web.get("/").text, locust)
+                assert web.post("/swarm", data={"user_count": 3, "spawn_rate": 10}).json()["success"]
+                entries = {}
+
+                def counted():
+                    entries.update({entry["method"]: entry for entry in web.get("/stats/requests").json()["stats"]})
+                    return entries.get("TPOT", {}).get("num_requests", 0) >= 5
+
+                wait_for(counted, locust)
+        finally:
+            locust.terminate()
+    assert {"POST", "TTFT", "TPOT"} <= set(entries)
+    assert {entries[kind]["name"] for kind in ("POST", "TTFT", "TPOT")} == {"/api/chat"}
+    assert entries["POST"]["num_failures"] == 0
+    # The server takes 20 ms to the first token and 4 ms for each: the whole takes longer than its beginning.
+    assert entries["POST"]["median_response_time"] > entries["TTFT"]["median_response_time"] >= 20
+
+
+def wait_for(true, process, timeout_s=30):
+    deadline = monotonic() + timeout_s
+    while monotonic() < deadline and process.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            if true():
+                return
+        sleep(0.2)
+    raise AssertionError("Locust ended" if process.poll() is not None else f"not in {timeout_s} s")
 
 
 def test_chat_completions_are_measured_by_the_same_recorder(driving):

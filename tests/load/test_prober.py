@@ -14,7 +14,7 @@ from deployctl.catalog.distributions import Dist
 from deployctl.errors import MeasurementError
 from deployctl.load.baseline import baseline
 from deployctl.load.clientside import ClientLimits
-from deployctl.load.prober import LoadProber, to_requests
+from deployctl.load.prober import Calibration, LoadProber, to_requests
 from deployctl.load.samples import Sample
 from deployctl.load.store import read_samples
 
@@ -185,6 +185,23 @@ def test_the_searchs_control_variate_reads_a_real_probe(driving):
     assert (missed[:10] == 0.75).all(), "a threshold of 1 ms, and 40 tokens of prompt take 20 ms: the twin misses all"
     easy = Control(control.twin, demand, Slo(ttft_s=5.0))
     assert set(easy.deviations(run.last, 0.0)) == {0.0}
+
+
+def test_prompts_that_come_out_of_a_cache_void_the_probe(driving):
+    alone = Calibration(read_tokens_per_s=1000)
+    with driving("counting:50:10", think_s=0.02) as driver:  # 5,000 tokens/s
+        run = LoadProber(driver, limits=LENIENT, calibration=alone)(3, lambda look: not look.invalid, 20)
+        warm = LoadProber(driver, limits=LENIENT)(3, Keeping(25), 20)
+    assert run.invalid_reasons[0].startswith("prompts out of a cache: read at 5000 tokens/s")
+    assert warm.invalid_reasons == ()
+
+
+def test_prompts_that_the_server_cuts_fail_and_are_noted(driving):
+    with driving("counting:50:50", prompt_tokens=500, think_s=0.02) as driver:
+        run = LoadProber(driver, limits=LENIENT)(2, Keeping(6), 20)
+    assert not run.last.requests.ok.any()
+    assert "requests failed: prompt_cut" in run.notes[0]
+    assert "50 prompt tokens counted of" in run.notes[0]
 
 
 def test_a_cut_request_is_not_among_the_arrays():

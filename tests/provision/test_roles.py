@@ -68,7 +68,9 @@ def test_every_field_of_the_settings_reaches_the_server():
 def test_the_example_of_hosts_is_read_by_the_catalogue(root):
     entries = YAML(typ="safe").load((root / "inventory" / "hosts.example.yml").read_text())
     read = [HostEntry(name=name, **entry) for name, entry in entries.items()]
-    assert [(host.name, host.port) for host in read] == [("berlin-1", 22), ("bastion", 22), ("bare-minimum", 22)]
+    known = [("berlin-1", 22), ("bastion", 22), ("bare-minimum", 22), ("loadgen-1", 22)]
+    assert [(host.name, host.port) for host in read] == known
+    assert [host.name for host in read if host.loadgen] == ["loadgen-1"]
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_ansible_documents_our_modules(ansible, root, module):
     assert f"MODULE deployctl.ollama.{module}" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("playbook", ["provision.yml", "teardown.yml"])
+@pytest.mark.parametrize("playbook", ["provision.yml", "teardown.yml", "loadgen.yml"])
 def test_the_playbooks_parse_from_any_directory(ansible, root, playbook):
     done = ansible("ansible-playbook", "--syntax-check", "-i", "box,", root / "playbooks" / playbook)
     assert done.returncode == 0, done.stderr

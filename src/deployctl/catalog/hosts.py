@@ -39,7 +39,7 @@ Source = Annotated[str, _like(WHENCE, "no secrets here: write ask, env:NAME or f
 
 
 class HostEntry(Entry):
-    """How to reach one machine by SSH, and the plan that it embodies."""
+    """How to reach one machine by SSH, and the plan that it embodies; or that it generates load (``loadgen``)."""
 
     name: str
     address: Annotated[
@@ -58,3 +58,4 @@ class HostEntry(Entry):
     plan: str | None = None
     python: Annotated[str, _like(r"/[A-Za-z0-9._/+-]+", "not the absolute path of an interpreter")] | None = None
     become: bool = True
+    loadgen: bool = False

@@ -17,7 +17,8 @@ class Workload(Entry):
     ``prompt_tokens`` counts the new tokens of one turn and ``output_tokens`` the asked length of its answer;
     ``think_s`` is the pause in seconds between the end of an answer and the next request. ``warm`` shares a prefix
     between requests (a system prompt, earlier turns); a cold workload makes each prompt unique. ``timeout_s`` ends a
-    request, which then is a miss.
+    request, which then is a miss. ``log`` makes it an open loop: a JSON Lines file of requests, by its name in the
+    project (``loadtests/…``), played ``speed`` times as fast as they came; the laws then only serve for sizing.
     """
 
     name: str
@@ -31,6 +32,8 @@ class Workload(Entry):
     think: bool = False
     warm: bool = False
     timeout_s: float = Field(default=120.0, gt=0, le=3600)
+    log: str | None = Field(default=None, min_length=1)
+    speed: float = Field(default=1.0, gt=0, le=1000)
 
     def tokens_at(self, p: float) -> int:
         """Return the tokens that a conversation holds in its slot at quantile ``p``: prompts and answers of all turns.

@@ -53,3 +53,10 @@ Probe = Annotated[
 BudgetText = Annotated[str, typer.Option("--budget", help="Time for the search: 20m, or quick, standard, certify.")]
 MaxUsers = Annotated[int | None, typer.Option("--max-users", min=1, help="Never try more users than this.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**31, help="Seed of everything that is drawn.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, max=256, help="Processes that generate load, per machine.")
+]
+LoadHosts = Annotated[
+    list[str] | None,
+    typer.Option("--loadgen", help="A host that generates the load (repeatable), or all.", metavar="HOST"),
+]

@@ -37,6 +37,8 @@ def command(
     budget: opt.BudgetText = "standard",
     max_users: opt.MaxUsers = None,
     seed: opt.Seed = 1,
+    workers: opt.Workers = None,
+    loadgen: opt.LoadHosts = None,
 ) -> None:
     """Provision a plan, serve a model on it, and find how many users it holds.
 

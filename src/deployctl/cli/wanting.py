@@ -12,11 +12,12 @@ import typer
 
 from deployctl.cli.context import Globals
 from deployctl.errors import UsageError
-from deployctl.jobs.wanted import Place, Wanted
+from deployctl.jobs.wanted import Generator, Place, Wanted
 
 # Where an option's name differs from the field that it fills.
 RENAMED = {"key": "key_file", "ollama_archive": "archive"}
 ENGINES = ("ollama", "embedded")
+PROTOCOLS = ("ollama", "openai")
 KV_TYPES = ("f16", "q8_0", "q4_0")
 
 
@@ -38,7 +39,14 @@ def wanted_of(ctx: typer.Context) -> Wanted:
     known = {field.name for field in fields(Wanted)}
     chosen: dict[str, Any] = {name: value for name, value in given.items() if name in known}
     chosen.setdefault("model", "")
+    chosen["generator"] = _generator(given)
     return Wanted(**chosen, key_policy="accept-new" if given.get("accept_new") else _policy())
+
+
+def _generator(given: dict[str, Any]) -> Generator:
+    protocol: Any = given.get("protocol") or "ollama"
+    _one_of("--protocol", protocol, PROTOCOLS)
+    return Generator(given.get("workers") or 0, tuple(given.get("loadgen") or ()), protocol)
 
 
 def is_gguf(path: Path) -> bool:

@@ -25,9 +25,10 @@ _ATTEMPTS = 3
 class Tunnel:
     """A running ``ssh -N -L``; a context manager. ``url`` is where the host's port is found on this machine."""
 
-    def __init__(self, target: Target, child: subprocess.Popen[bytes], port: int) -> None:
+    def __init__(self, target: Target, child: subprocess.Popen[bytes], port: int, remote_port: int) -> None:
         self.target = target
         self.port = port
+        self.remote_port = remote_port
         self._child = child
 
     @property
@@ -70,7 +71,7 @@ def open_tunnel(target: Target, remote_port: int, *, timeout: float = 20) -> Tun
                 children.stop(child)
                 raise
         if problem is None:
-            return Tunnel(target, child, port)
+            return Tunnel(target, child, port, remote_port)
         children.stop(child)
         if "address already in use" not in problem.lower() or attempt == _ATTEMPTS:
             raise explain(target, problem, f"no tunnel to {target}")

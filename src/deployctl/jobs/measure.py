@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from deployctl.capacity.result import Prior, Result
@@ -13,15 +12,15 @@ from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
 from deployctl.events import Emit, step
+from deployctl.jobs.driving import Generated, Serving, driving
 from deployctl.jobs.order import Question
-from deployctl.jobs.watch import ServerWatch, Watch
-from deployctl.load.baseline import Baseline, baseline
+from deployctl.jobs.wanted import Generator
+from deployctl.load.baseline import Baseline
 from deployctl.load.clientside import ClientLimits
-from deployctl.load.demand import demand_of, prompt_ratio
-from deployctl.load.driver import LocustDriver
+from deployctl.load.demand import demand_of
 from deployctl.load.prober import LoadProber
+from deployctl.load.remote import LoadMachine
 from deployctl.resources import Project
-from deployctl.units import format_seconds
 
 
 @dataclass(frozen=True)
@@ -32,53 +31,46 @@ class Measured:
     result: Result
     load_s: float
     samples: tuple[Path, ...]
+    generated: Generated = field(default_factory=Generated)
 
 
 def measure(
     question: Question,
+    serving: Serving,
     *,
-    url: str,
-    reference: str,
-    slots: int | None,
-    watch: Watch | None,
+    generator: Generator,
+    machines: tuple[LoadMachine, ...] = (),
     out_dir: Path,
     project: Project,
     seed: int,
     max_users: int | None,
-    load_s: float,
     emit: Emit,
 ) -> Measured:
-    """Run the baseline and the search against ``url``, under the gates of ``watch`` where the host can be watched.
+    """Run the baseline and the search against a served model, under the gates of its host where it can be watched.
 
     Raises HostUnreachable when the host is lost on the way, MeasurementError when nothing can be measured.
     """
-    server = ServerWatch(url, reference)
-
-    def gates(began_s: float, ended_s: float) -> tuple[str, ...]:
-        host = watch(began_s, ended_s) if watch else ()
-        return (*host, *server(began_s, ended_s))
-
-    with ExitStack() as stack:
-        with step(emit, "generator", "Starting the load generator") as current:
-            driver = stack.enter_context(
-                LocustDriver(url, reference, question.workload, seed=seed, out_dir=out_dir, project=project)
-            )
-            current.detail = f"Locust in a process of its own, workload {question.workload.name}"
-        with step(emit, "baseline", "One user alone") as current:
-            alone = baseline(driver)
-            current.detail = (
-                f"first token {format_seconds(alone.ttft_s)}, {alone.decode_tokens_per_s:.1f} tokens/s for one user"
-            )
+    with driving(
+        question.workload,
+        serving,
+        generator,
+        machines=machines,
+        out_dir=out_dir,
+        project=project,
+        seed=seed,
+        emit=emit,
+    ) as ready:
+        alone = ready.alone
         with step(emit, "search", "Searching for the capacity") as current:
             prober = LoadProber(
-                driver,
-                gates=gates,
+                ready.driver,
+                gates=ready.gates,
                 limits=client_limits(question.slo),
-                prompt_ratio=prompt_ratio(question.workload, alone),
+                calibration=ready.calibration,
             )
             prior = Prior(
-                users_guess=guess_users(alone, slots, question.workload),
-                slots=slots,
+                users_guess=guess_users(alone, serving.slots, question.workload),
+                slots=serving.slots,
                 demand=demand_of(question.workload, alone),
             )
             result = search(
@@ -91,7 +83,8 @@ def measure(
             )
             count = len(result.probes)
             current.detail = f"{count} probe{'s' if count != 1 else ''}, {result.status.replace('_', ' ')}"
-    return Measured(alone, result, load_s, tuple(driver.sample_files))
+        generated = Generated.of(ready)
+    return Measured(alone, result, serving.load_s, tuple(ready.driver.sample_files), generated)
 
 
 def client_limits(slo: SloEntry) -> ClientLimits:

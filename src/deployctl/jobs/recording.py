@@ -193,10 +193,10 @@ def make_record(
             "ended_at": datetime.now(UTC),
             "deployctl_version": __version__,
             "plan": plan_block(plan),
-            "workload": question.workload.model_dump(mode="json"),
+            "workload": question.workload.model_dump(mode="json", exclude={"log", "speed"}),
             "slo": {**asdict(question.slo.to_slo()), "name": question.slo.name},
             "timings": watch.timings,
-            "notes": (*notes, *measured.result.notes),
+            "notes": (*notes, *measured.generated.notes, *measured.result.notes),
             **blocks,
             "conditions": {**conditions(seed, measured), **blocks.get("conditions", {})},
             **measured_blocks(measured),
@@ -208,9 +208,10 @@ def conditions(seed: int, measured: Measured) -> dict[str, Any]:
     """Circumstances of the test that belong to no other block."""
     return {
         "seed": seed,
-        "load_generator": f"Locust {metadata.version('locust')} in one process",
+        "load_generator": f"Locust {metadata.version('locust')}, {measured.generated.words()}",
         "load_generator_cpus": os.cpu_count(),
         "short_answers": round(measured.baseline.short_answers, 4),
+        **measured.generated.conditions(),
     }
 
 

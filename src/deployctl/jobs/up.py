@@ -5,10 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from deployctl.catalog.load import load_catalog
-from deployctl.errors import Cancelled, DeployctlError
+from deployctl.errors import Cancelled, DeployctlError, UsageError
 from deployctl.events import Emit, step
 from deployctl.jobs.deploy import deploy, size_plan
+from deployctl.jobs.driving import Serving
 from deployctl.jobs.facts import informed
+from deployctl.jobs.machines import names_of, ready_machines
 from deployctl.jobs.measure import measure
 from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
@@ -37,6 +39,11 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
     announce(project, watch)
     catalog = load_catalog(project)
     order = informed(wanted, catalog, project, place, watch)
+    if order.question.workload.log:
+        raise UsageError(
+            f"workload {order.question.workload.name} is a log of requests, and `up` looks for a number of users",
+            hint=f"deployctl test --workload {order.question.workload.name}, once it is served",
+        )
     size_plan(wanted, order)
     store = RunStore(place.data_dir)
     run = store.new_run()
@@ -45,19 +52,20 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
             reached = stack.enter_context(reach(wanted, catalog, place, watch))
             log = run.dir / "provision.log"
             served = stack.enter_context(deploy(wanted, order, reached, project, place, log, watch, run=run.id))
+            machines = ready_machines(
+                names_of(wanted.generator.hosts, catalog), wanted, catalog, place, project, log, watch
+            )
             enforce = not reached.sandbox
             host_watch = stack.enter_context(watching(reached.session, served.tunnel, enforce=enforce))
             measured = measure(
                 order.question,
-                url=served.url,
-                reference=served.model.reference,
-                slots=served.slots,
-                watch=host_watch,
+                Serving(served.url, served.model.reference, served.slots, host_watch, served.loaded.load_s),
+                generator=wanted.generator,
+                machines=machines,
                 out_dir=run.dir,
                 project=project,
                 seed=wanted.seed,
                 max_users=wanted.max_users,
-                load_s=served.loaded.load_s,
                 emit=watch,
             )
             notes = (*served.notes, *served.loaded.notes)

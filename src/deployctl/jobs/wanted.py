@@ -9,7 +9,17 @@ from typing import Literal
 
 Engine = Literal["ollama", "embedded"]
 KvType = Literal["f16", "q8_0", "q4_0"]
+Protocol = Literal["ollama", "openai"]
 KeyPolicy = Literal["ask", "accept-new", "refuse"]
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Who generates the load: ``workers`` processes here (0: one, without a master), or on each of ``hosts``."""
+
+    workers: int = 0
+    hosts: tuple[str, ...] = ()
+    protocol: Protocol = "ollama"
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,7 @@ class Wanted:
     registry: str | None = None  # address to ask for a model's facts
     offline: bool = False  # ask no registry
     probe: bool = True  # measure the host's memory bandwidth before sizing
+    generator: Generator = Generator()
 
 
 @dataclass(frozen=True)

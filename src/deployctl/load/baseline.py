@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 from time import monotonic
@@ -17,7 +18,7 @@ class Baseline:
 
     ``requests`` counts successes. Rates are 0 where the server gave no durations. ``short_answers`` is the share of
     answers that ended before the asked number of tokens. ``prompt_ratio`` is what the server counted as prompt over
-    what was asked for; 0 where it counts none.
+    what was asked for; 0 where it counts none. ``read_tokens_per_s`` is all prompt tokens over all the time it read.
     """
 
     requests: int
@@ -30,6 +31,7 @@ class Baseline:
     output_tokens: float
     short_answers: float
     prompt_ratio: float = 0.0
+    read_tokens_per_s: float = 0.0
 
 
 def baseline(driver: LocustDriver, *, requests: int = 4, max_seconds: float = 60.0) -> Baseline:
@@ -69,7 +71,14 @@ def summarise(good: list[Sample]) -> Baseline:
         short_answers=sum(sample.output_tokens < sample.asked_tokens for sample in good) / len(good),
         prompt_ratio=sum(sample.prompt_tokens for sample in good)
         / max(1, sum(sample.asked_prompt_tokens for sample in good)),
+        read_tokens_per_s=read_rate(good),
     )
+
+
+def read_rate(samples: Iterable[Sample]) -> float:
+    """Prompt tokens per second over all requests whose reading the server timed; 0 where there is none."""
+    timed = [sample for sample in samples if sample.ok and sample.prompt_eval_s > 0]
+    return sum(sample.prompt_tokens for sample in timed) / max(1e-9, sum(sample.prompt_eval_s for sample in timed))
 
 
 def _rate(tokens: int, seconds: float) -> float:

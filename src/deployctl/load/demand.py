@@ -5,12 +5,17 @@ from __future__ import annotations
 from deployctl.capacity.twin import Demand
 from deployctl.catalog.workloads import Workload
 from deployctl.load.baseline import Baseline
+from deployctl.load.prober import Calibration
 
 
-def prompt_ratio(workload: Workload, alone: Baseline) -> float:
-    """Tokens that the server counts per drawn prompt token; 1 where it counts none, or counts earlier turns as well."""
-    one_turn = workload.turns.expected() == 1 and not workload.warm
-    return alone.prompt_ratio if one_turn and alone.prompt_ratio > 0 else 1.0
+def calibration(workload: Workload, alone: Baseline) -> Calibration:
+    """What one user alone tells of the server's counting and reading, for judging probes.
+
+    Nothing of a workload whose requests share prefixes: there the server counts earlier turns, and may reuse them.
+    """
+    if workload.warm or workload.turns.expected() != 1:
+        return Calibration()
+    return Calibration(alone.prompt_ratio or 1.0, alone.read_tokens_per_s)
 
 
 def demand_of(workload: Workload, alone: Baseline) -> Demand | None:
@@ -21,5 +26,5 @@ def demand_of(workload: Workload, alone: Baseline) -> Demand | None:
     """
     if alone.short_answers > 0:
         return None
-    prompts = workload.prompt_tokens.scaled(prompt_ratio(workload, alone))
+    prompts = workload.prompt_tokens.scaled(calibration(workload, alone).prompt_ratio)
     return Demand(prompts, workload.output_tokens, workload.think_s)

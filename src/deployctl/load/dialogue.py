@@ -51,6 +51,11 @@ class Dialogue:
         self._messages = [{"role": "system", "content": system}] if system else []
 
     @property
+    def words(self) -> int:
+        """Words between spaces in everything that the latest request carries."""
+        return sum(len(message["content"].split()) for message in self._messages)
+
+    @property
     def over(self) -> bool:
         """Whether every turn has been had."""
         return self.turn >= self.turns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -11,11 +12,12 @@ from typing import Any, Literal, Self
 
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import MeasurementError
-from deployctl.load.arrivals import Process
+from deployctl.load.arrivals import Process, read_log
 from deployctl.load.processes import LoadProcesses
+from deployctl.load.remote import LoadMachine, Visit, visit
 from deployctl.load.samples import Sample
 from deployctl.load.spec import SPEC_VARIABLE, TEMPERATURE, LoadSpec
-from deployctl.load.wire import Health, Level, Open, Report, decode_report
+from deployctl.load.wire import Health, Level, Machine, Open, Report, decode_report
 from deployctl.resources import Project, shipped_root
 
 _START_TIMEOUT_S = 60.0
@@ -49,7 +51,9 @@ class LocustDriver:
 
     ``seed`` decides lengths, think times and sampling; ``options`` go into every request unchanged. ``protocol``
     "openai" measures a server of chat completions (vLLM, llama-server, a gateway) by the same recorder. ``workers``
-    processes generate the load where one core is too little (0: a single process, no master). Raw samples are in
+    processes generate the load where one core is too little (0: a single process, no master); with ``machines`` they
+    run there, ``workers`` (at least one) on each. ``log`` is what `replay` plays, ``speed`` times as fast. Raw samples
+    are in
     ``out_dir`` (`sample_files`), whatever else the process prints in ``out_dir/locust.log``. When this process dies,
     the load process sees the end of its stdin and ends at once; Ctrl-C at the terminal reaches only this one.
     """
@@ -70,6 +74,9 @@ class LocustDriver:
         locustfile: str = "chat.py",
         protocol: Literal["ollama", "openai"] = "ollama",
         workers: int = 0,
+        machines: Sequence[LoadMachine] = (),
+        log: Path | None = None,
+        speed: float = 1.0,
     ) -> None:
         self.out_dir = out_dir
         self.workload = workload
@@ -85,6 +92,12 @@ class LocustDriver:
         self._locustfile = locustfile
         self._protocol: Literal["ollama", "openai"] = protocol
         self._workers = workers
+        self._machines = list(machines)
+        self._log = log
+        self._speed = speed
+        self.logged = read_log(log) if log else ()
+        self.machines: tuple[Machine, ...] = ()
+        self.notes: list[str] = []
         self._processes: LoadProcesses | None = None
         self._open: dict[int, Open] = {}
         self._part = 0
@@ -127,7 +140,35 @@ class LocustDriver:
         """Start the load process, or start it anew after it died; returns once it is ready. Raises MeasurementError."""
         if self.alive:
             return
-        self._release()
+        failed: set[str] = set()
+        while True:
+            self._release()
+            self._launch()
+            if self._await_ready():
+                return
+            # A second try on the same machine: a port over there may have been taken. A machine that fails twice is
+            # gone; the others go on without it.
+            for name in self.lost_machines:
+                if name in failed:
+                    self._give_up(name)
+                failed.add(name)
+
+    @property
+    def lost_machines(self) -> list[str]:
+        """The other machines on which a worker was lost."""
+        return [] if self._processes is None else self._processes.lost_machines
+
+    @property
+    def generators(self) -> int:
+        """How many processes generate load."""
+        return len(self._machines) * max(1, self._workers) if self._machines else max(1, self._workers)
+
+    @property
+    def has_master(self) -> bool:
+        """Whether Locust runs as a master with workers."""
+        return bool(self._machines) or self._workers > 0
+
+    def _launch(self) -> None:
         self.out_dir.mkdir(parents=True, exist_ok=True)
         while any(self.out_dir.glob(f"samples-{self._part:03d}.*")):
             self._part += 1
@@ -145,14 +186,43 @@ class LocustDriver:
             options=self._options,
             tokens_per_word=self._tokens_per_word,
             protocol=self._protocol,
+            replay=self._log.resolve() if self._log else None,
+            speed=self._speed,
         )
         spec_file = self.out_dir / "load.json"
         spec.write(spec_file)
         self._open, self._heard = {}, {}
-        locustfile = folder / self._locustfile
-        environment = {SPEC_VARIABLE: str(spec_file)}
-        self._processes = LoadProcesses(locustfile, self.url, self._workers, environment, self.log_file)
-        self._await_ready()
+
+        def visits(port: int) -> list[Visit]:
+            files = self._files(folder)
+            each = range(max(1, self._workers))
+            return [visit(one, spec, files, self._locustfile, port) for one in self._machines for _ in each]
+
+        self._processes = LoadProcesses(
+            folder / self._locustfile,
+            self.url,
+            self.generators if self._machines else self._workers,
+            {SPEC_VARIABLE: str(spec_file)},
+            self.log_file,
+            visits if self._machines else None,
+        )
+
+    def _files(self, folder: Path) -> dict[str, str]:
+        """What a worker on another machine reads."""
+        paths = [folder / self._locustfile, *sorted((folder / "prompts").glob("*.txt"))]
+        found = {path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+        return found | ({"replay.jsonl": self._log.read_text(encoding="utf-8")} if self._log else {})
+
+    def _give_up(self, name: str) -> None:
+        why = self._said_by(name)
+        self._machines = [machine for machine in self._machines if machine.name != name]
+        if not self._machines:
+            self._release()
+            raise MeasurementError(f"no load generator is left; {name}: {why}", hint=f"read {self.log_of(name)}")
+        self.notes.append(f"the load generator {name} was lost and the others went on without it: {why}")
+
+    def _said_by(self, name: str) -> str:
+        return _tail(self.log_of(name), 1) or "its connection ended"
 
     def set_users(self, users: int, *, think: bool = True) -> None:
         """Ask for ``users`` users and return at once; `poll` reports the level when it is reached.
@@ -169,9 +239,10 @@ class LocustDriver:
         """
         self._send({"cmd": "rate", "per_s": per_s, "process": process})
 
-    def replay(self, log: Path, speed: float = 1.0) -> None:
-        """Ask for the arrivals of a JSON Lines log (see `load.arrivals.read_replay`), ``speed`` times as fast."""
-        self._send({"cmd": "replay", "path": str(log.resolve()), "speed": speed})
+    def replay(self) -> None:
+        """Ask for the arrivals of the log that this driver was given (`logged`)."""
+        lasts_s = max(self.logged[-1].at_s / self._speed, 1.0)
+        self._send({"cmd": "replay", "per_s": len(self.logged) / lasts_s})
 
     def cut(self) -> None:
         """End every open request now; they are recorded as cancelled, which is neither a hit nor a miss."""
@@ -188,6 +259,8 @@ class LocustDriver:
             timeout_s = 0.0
             if event["event"] == "level":
                 level = Level(event["users"], event["began"], event["t"], event["rate"])
+            elif event["event"] == "machines":
+                self.machines = tuple(Machine(**row) for row in event["rows"])
             elif event["event"] == "batch":
                 report = decode_report(event)
                 self._note(report)
@@ -210,10 +283,11 @@ class LocustDriver:
 
     def log_tail(self, lines: int = 8) -> str:
         """Return the end of the load process's log."""
-        try:
-            return "\n".join(self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-        except OSError:
-            return ""
+        return _tail(self.log_file, lines)
+
+    def log_of(self, machine: str) -> Path:
+        """Where is kept what another machine's workers and their ssh clients say."""
+        return self.out_dir / f"loadgen-{machine}.log"
 
     def _loadtests(self) -> Path:
         if any(self._project.overrides(f"loadtests/{name}") for name in (self._locustfile, "prompts/en.txt")):
@@ -230,25 +304,28 @@ class LocustDriver:
                 f"the load process has ended: {self.log_tail()}", hint=f"read {self.log_file}"
             ) from error
 
-    def _await_ready(self) -> None:
+    def _await_ready(self) -> bool:
+        """Wait for the load process; False where another machine was lost on the way. Raises MeasurementError."""
         processes, deadline = self._processes, monotonic() + _START_TIMEOUT_S
         assert processes is not None
         try:
             while processes.alive and monotonic() < deadline:
                 event = processes.next_event(0.2)
                 if event is not None and event["event"] == "ready":
-                    return
-            ended = not processes.alive
+                    return True
+            ended, lost = not processes.alive, bool(processes.lost_machines)
         except BaseException:
             self._release()
             raise
+        if lost:
+            return False
         self._release()
         what = "ended before it was ready" if ended else f"was not ready after {_START_TIMEOUT_S:.0f} s"
         raise MeasurementError(f"the load process {what}: {self.log_tail()}", hint=f"read {self.log_file}")
 
     def _note(self, report: Report) -> None:
         self._heard[report.worker] = report.t_s
-        if len(self._heard) >= self._workers:  # what is true of all of them
+        if len(self._heard) >= self.generators:  # what is true of all of them
             self._as_of_s = max(self._as_of_s, min(self._heard.values()))
         for one in report.opened:
             self._open[one.user] = one
@@ -260,3 +337,10 @@ class LocustDriver:
             self._first_user = max(self._first_user, sample.user + 1)
             if sample.user in self._open and self._open[sample.user].seq == sample.seq:
                 del self._open[sample.user]
+
+
+def _tail(file: Path, lines: int) -> str:
+    try:
+        return "\n".join(file.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -9,13 +9,23 @@ from deployctl.load.exchange import Exchange
 from deployctl.load.samples import Failure, Sample
 from deployctl.load.streams import Final
 
+_LEAST_PER_WORD = 0.75
+"""Tokens per word below which a prompt was not read whole. Tokenizers split at spaces, so a word is a token at least;
+the few whose tokens may span words save up to a third (Liu et al., SuperBPE, arXiv:2503.13423)."""
 
-def to_sample(exchange: Exchange, **known: Any) -> Sample:
-    """Return the sample of a finished exchange; ``known`` are the fields that the client itself decided."""
+
+def to_sample(exchange: Exchange, *, prompt_words: int = 0, **known: Any) -> Sample:
+    """Return the sample of a finished exchange; ``known`` are the fields that the client itself decided.
+
+    ``prompt_words``: words between spaces in everything that was sent; 0 leaves out the check of the server's count.
+    """
     stream, final = exchange.stream, exchange.final
     error, message = exchange.failure, exchange.message
     if error is None and final is not None:
         error, message = _doubt(final, stream.chunks, math.isnan(stream.first_token_s), known.get("asked_tokens", 0))
+        if error is None and 0 < final.prompt_tokens < _LEAST_PER_WORD * prompt_words:
+            error = Failure.PROMPT_CUT
+            message = f"{final.prompt_tokens} prompt tokens counted of {prompt_words} words: the context is too small"
     counters: dict[str, Any] = {}
     if final is not None:
         counters = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic, sleep
@@ -11,6 +12,7 @@ import numpy as np
 from deployctl.capacity.probe import Look, ProbeRun, Requests
 from deployctl.errors import MeasurementError
 from deployctl.load.arrivals import Process
+from deployctl.load.baseline import read_rate
 from deployctl.load.clientside import ClientLimits, ClientState, client_bound, measure
 from deployctl.load.driver import Batch, LocustDriver
 from deployctl.load.samples import Sample
@@ -23,6 +25,7 @@ _LEVEL_TIMEOUT_S = 30.0
 _LOOK_EVERY_S = 1.0
 _CUT_TIMEOUT_S = 5.0
 _SILENT_S = 10.0  # reports come twice a second
+_CACHED = 4.0  # prompts that are read so many times as fast as by one user alone were not read
 _MANY, _SHORT = 20, 0.5  # after so many requests, answers below this share of the asked length are another workload
 
 
@@ -30,6 +33,16 @@ def no_gates(begin_s: float, end_s: float) -> tuple[str, ...]:
     """Nothing outside the load process is watched."""
     del begin_s, end_s
     return ()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What one user alone showed of the server: tokens that it counts per drawn prompt token (see `to_requests`), and
+    prompt tokens that it reads per second, 0 where that is not known or says nothing (a warm workload).
+    """
+
+    prompt_ratio: float = 1.0
+    read_tokens_per_s: float = 0.0
 
 
 class Seats:
@@ -79,7 +92,7 @@ class _Ledger:
     health: list[Health]
     next_starts: dict[int, float]
     last: Batch
-    ratio: float = 1.0
+    calibration: Calibration
     seats: Seats = field(default_factory=Seats)
 
     def add(self, batch: Batch) -> None:
@@ -95,7 +108,7 @@ class _Ledger:
         return Look(
             users=self.users,
             now_s=self.last.as_of_s - self.begin_s,
-            requests=to_requests(self.samples, self.begin_s, self.seats, self.ratio),
+            requests=to_requests(self.samples, self.begin_s, self.seats, self.calibration.prompt_ratio),
             pending_start_s=np.array([one.intended_s - self.begin_s for one in pending], dtype=np.float64),
             invalid=invalid,
             pending_ttft_s=np.array(first, dtype=np.float64),
@@ -109,7 +122,7 @@ class _Ledger:
 
 
 def _odd(ledger: _Ledger) -> tuple[str, ...]:
-    """What makes the outcomes themselves no measure of the workload: a silent client, answers that end early."""
+    """What makes the outcomes themselves no measure of the workload: a silent client, short answers, cached prompts."""
     reasons = []
     silent_s = monotonic() - ledger.last.as_of_s
     if silent_s > _SILENT_S:
@@ -118,7 +131,24 @@ def _odd(ledger: _Ledger) -> tuple[str, ...]:
     given = sum(sample.output_tokens for sample in ledger.samples if sample.ok)
     if len(ledger.samples) >= _MANY and asked and given < _SHORT * asked:
         reasons.append(f"answers end early: {given / asked:.0%} of the asked tokens, so this is not the workload")
+    alone, seen = ledger.calibration.read_tokens_per_s, read_rate(ledger.samples)
+    if len(ledger.samples) >= _MANY and alone and seen > _CACHED * alone:
+        reasons.append(
+            f"prompts out of a cache: read at {seen:.0f} tokens/s, where one user alone saw {alone:.0f}; "
+            "so this is not the (cold) workload"
+        )
     return tuple(reasons)
+
+
+def _failures(samples: list[Sample]) -> tuple[str, ...]:
+    """Classes of failures with their number and the last one's own words."""
+    failed = [sample for sample in samples if sample.counts and not sample.ok]
+    counts = Counter(str(sample.error) for sample in failed)
+    last = {str(sample.error): f"{sample.status or ''} {sample.message}".strip() for sample in failed}
+    return tuple(
+        f"{count} of {len(samples)} requests failed: {name}" + (f" ({last[name]})" if last[name] else "")
+        for name, count in counts.most_common(3)
+    )
 
 
 class LoadProber:
@@ -130,7 +160,8 @@ class LoadProber:
     become idle; it is asked after such a cut only, because a server goes on with requests whose client has left.
 
     With ``arrivals_per_s`` the loop is open: a level of n is an arrival rate of n times that, by ``process``.
-    ``prompt_ratio``: tokens that the server counts per drawn prompt token (see `to_requests`).
+    With ``replay`` the driver's log is played, whatever the level; the probe is over when all of it was answered.
+    ``calibration``: what one user alone showed.
     """
 
     def __init__(
@@ -143,7 +174,8 @@ class LoadProber:
         idle: Callable[[], bool] | None = None,
         arrivals_per_s: float | None = None,
         process: Process = "poisson",
-        prompt_ratio: float = 1.0,
+        replay: bool = False,
+        calibration: Calibration | None = None,
     ) -> None:
         self.driver = driver
         self.limits = limits or ClientLimits()
@@ -153,7 +185,8 @@ class LoadProber:
         self._idle = idle
         self._rate = arrivals_per_s
         self._process: Process = process
-        self._ratio = prompt_ratio
+        self._replay = replay
+        self._calibration = calibration or Calibration()
 
     def __call__(self, users: int, go_on: Callable[[Look], bool], max_seconds: float) -> ProbeRun:
         """Run one probe of at most ``max_seconds`` from the level's start, plus the drain."""
@@ -163,17 +196,19 @@ class LoadProber:
         while True:
             self._collect(ledger, min(monotonic() + _LOOK_EVERY_S, ledger.begin_s + max_seconds))
             look = ledger.look(self._invalid(ledger))
-            over = not self.driver.alive or monotonic() - ledger.begin_s >= max_seconds
+            over = not self.driver.alive or monotonic() - ledger.begin_s >= max_seconds or self._played(ledger)
             if not go_on(look) or over:
                 break
         self.last_client = ledger.client()
         notes = self._drain(ledger)
         invalid = look.invalid if self.driver.alive else self._invalid(ledger)
-        return ProbeRun(users, monotonic() - asked_s, look, invalid, notes)
+        return ProbeRun(users, monotonic() - asked_s, look, invalid, (*notes, *_failures(ledger.samples)))
 
     def _reach(self, users: int) -> _Ledger:
         """Ask for the level and wait until it holds."""
-        if self._rate is None:
+        if self._replay:
+            self.driver.replay()
+        elif self._rate is None:
             self.driver.set_users(users)
         else:
             self.driver.set_rate(users * self._rate, self._process)
@@ -183,7 +218,7 @@ class LoadProber:
             batch = self.driver.poll(0.1)
             early.append(batch)
             if batch.level is not None and (batch.level.users or batch.level.rate_per_s):
-                ledger = _Ledger(users, self._rate is None, batch.level.began_s, [], [], {}, batch, self._ratio)
+                ledger = _Ledger(users, self._closed, batch.level.began_s, [], [], {}, batch, self._calibration)
                 for seen in early:
                     ledger.add(seen)
                 return ledger
@@ -192,6 +227,13 @@ class LoadProber:
             hint=f"read {self.driver.log_file}",
         )
 
+    @property
+    def _closed(self) -> bool:
+        return self._rate is None and not self._replay
+
+    def _played(self, ledger: _Ledger) -> bool:
+        return self._replay and len(ledger.samples) >= len(self.driver.logged)
+
     def _collect(self, ledger: _Ledger, until_s: float) -> None:
         while self.driver.alive:
             ledger.add(self.driver.poll(max(0.001, until_s - monotonic())))
@@ -199,6 +241,8 @@ class LoadProber:
                 return
 
     def _invalid(self, ledger: _Ledger) -> tuple[str, ...]:
+        if lost := self.driver.lost_machines:
+            return tuple(f"the load generator {name} was lost; read {self.driver.log_of(name)}" for name in lost)
         if not self.driver.alive:
             return (f"the load process died; read {self.driver.log_file}",)
         outside = self._gates(ledger.begin_s, ledger.last.as_of_s)

@@ -10,14 +10,18 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from deployctl.hosts.askpass import answering
+from deployctl.load.remote import Visit
 from deployctl.load.wire import encode
 
 Event = dict[str, Any]
+Visits = Callable[[int], Sequence[Visit]]
+"""The workers to start on other machines, given the master's port."""
 
 
 def locust_argv(locustfile: Path, url: str, *role: str) -> list[str]:
@@ -36,16 +40,25 @@ class LoadProcesses:
     """One Locust that generates load (``workers`` 0), or a master and its workers, each with a pipe to this process.
 
     Every process ends when its stdin does, so a parent that is killed leaves nothing; each has a session of its own, so
-    Ctrl-C at the terminal does not reach it.
+    Ctrl-C at the terminal does not reach it. With ``visits`` the workers run on other machines, over ssh clients; what
+    those say is in ``<log_file's folder>/loadgen-<machine>.log``.
     """
 
     def __init__(
-        self, locustfile: Path, url: str, workers: int, environment: Mapping[str, str], log_file: Path
+        self,
+        locustfile: Path,
+        url: str,
+        workers: int,
+        environment: Mapping[str, str],
+        log_file: Path,
+        visits: Visits | None = None,
     ) -> None:
         headless = ("--headless", "--only-summary", "--users", "0", "--spawn-rate", "1")
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         self._ended = False
         self._workers: list[subprocess.Popen[bytes]] = []
+        self._answers = contextlib.ExitStack()  # to what ssh clients ask while they log in
+        self._machines: list[str] = []  # of the workers, parallel to them, where they are elsewhere
         env = {**os.environ, **environment, "PYTHONUNBUFFERED": "1"}
         with log_file.open("ab") as log:
 
@@ -62,9 +75,36 @@ class LoadProcesses:
                 expect = ("--expect-workers", str(workers))
                 join = ("--worker", "--master-host", "127.0.0.1", "--master-port", port)
                 self._main = launch(locust_argv(locustfile, url, *headless, *bind, *expect), subprocess.PIPE)
-                for _ in range(workers):
-                    self._workers.append(launch(locust_argv(locustfile, url, *join), log))
+                if visits is None:
+                    for _ in range(workers):
+                        self._workers.append(launch(locust_argv(locustfile, url, *join), log))
+                else:
+                    for visit in visits(int(port)):
+                        self._visit(visit, log_file.parent)
         threading.Thread(target=self._read, daemon=True, name="load-reader").start()
+
+    def _visit(self, visit: Visit, folder: Path) -> None:
+        env = {**os.environ, **self._answers.enter_context(answering(visit.target)), "LC_ALL": "C"}
+        with (folder / f"loadgen-{visit.machine}.log").open("ab") as log:
+            ssh = subprocess.Popen(
+                visit.argv, stdin=subprocess.PIPE, stdout=log, stderr=log, env=env, start_new_session=True
+            )
+        self._workers.append(ssh)
+        self._machines.append(visit.machine)
+        assert ssh.stdin is not None
+
+        def speak(pipe: Any) -> None:
+            with contextlib.suppress(OSError, ValueError):  # it has ended: `alive` says so
+                pipe.write(visit.first_input)
+                pipe.flush()
+
+        threading.Thread(target=speak, args=(ssh.stdin,), daemon=True, name=f"visit {visit.machine}").start()
+
+    @property
+    def lost_machines(self) -> list[str]:
+        """Other machines with a worker whose connection has ended."""
+        pairs = zip(self._machines, self._workers, strict=False)
+        return sorted({machine for machine, worker in pairs if worker.poll() is not None})
 
     @property
     def pid(self) -> int:
@@ -73,7 +113,7 @@ class LoadProcesses:
 
     @property
     def worker_pids(self) -> list[int]:
-        """The process ids of the workers."""
+        """The process ids of the workers, or of the ssh clients that hold them."""
         return [worker.pid for worker in self._workers]
 
     @property
@@ -113,6 +153,7 @@ class LoadProcesses:
 
     def kill(self) -> None:
         """End every process now; what they have written so far is kept."""
+        self._answers.close()
         for process in (self._main, *self._workers):
             process.kill()
         for process in (self._main, *self._workers):

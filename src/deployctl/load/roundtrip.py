@@ -21,6 +21,11 @@ class RoundTrip:
     max_s: float
 
 
+def no_op(protocol: str) -> str:
+    """Return the path of a request that costs a server of this protocol next to nothing."""
+    return "/v1/models" if protocol == "openai" else "/api/version"
+
+
 def round_trip(url: str, *, requests: int = 20, path: str = "/api/version", timeout_s: float = 10.0) -> RoundTrip:
     """Measure ``requests`` no-op requests to ``url``; the first one, which may wait for the connection, is left out.
 

@@ -26,6 +26,7 @@ class Failure(StrEnum):
     BAD_UTF8 = "bad_utf8"
     BAD_JSON = "bad_json"
     BAD_COUNTERS = "bad_counters"  # the final frame counts what cannot be
+    PROMPT_CUT = "prompt_cut"  # the server counted fewer prompt tokens than the prompt has words: it read only a part
     EMPTY = "empty"  # a final frame without any token before it: nobody was served
     CANCELLED = "cancelled"  # cut by our own stop: neither a hit nor a miss, see Sample.counts
 

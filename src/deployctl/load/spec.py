@@ -25,6 +25,7 @@ class LoadSpec:
     holds an earlier run's prompts cannot reuse them; ``seed`` alone decides lengths, think times and sampling seeds.
     ``options`` and ``temperature`` are sent with every request unchanged: a num_ctx that changed within a run would
     make Ollama reload the model. ``first_user`` numbers the first user, so that a restarted process reuses no number.
+    ``replay`` is a log of arrivals to play ``speed`` times as fast as they came.
     """
 
     url: str
@@ -39,11 +40,17 @@ class LoadSpec:
     options: dict[str, Any] = field(default_factory=dict)
     tokens_per_word: float | None = None
     protocol: Literal["ollama", "openai"] = "ollama"
+    replay: Path | None = None
+    speed: float = 1.0
+
+    def to_json(self) -> str:
+        """Return the spec as JSON."""
+        plain = asdict(self) | {"workload": self.workload.model_dump(mode="json", exclude_none=True)}
+        return json.dumps(plain, default=os.fspath, indent=1)
 
     def write(self, path: Path) -> None:
         """Write the spec as JSON."""
-        plain = asdict(self) | {"workload": self.workload.model_dump(mode="json", exclude_none=True)}
-        path.write_text(json.dumps(plain, default=os.fspath, indent=1), encoding="utf-8")
+        path.write_text(self.to_json(), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> LoadSpec:
@@ -51,5 +58,6 @@ class LoadSpec:
         plain = json.loads(path.read_text(encoding="utf-8"))
         plain["workload"] = Workload.model_validate(plain["workload"])
         plain["prompts"] = Path(plain["prompts"])
-        plain["samples"] = Path(plain["samples"]) if plain["samples"] else None
+        for name in ("samples", "replay"):
+            plain[name] = Path(plain[name]) if plain[name] else None
         return cls(**plain)

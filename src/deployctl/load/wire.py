@@ -3,14 +3,15 @@
 Parent to child, on stdin (its end makes the child quit at once):
     {"cmd": "users", "n": 4, "think": true}   hold this many users; ``think: false`` leaves out think times
     {"cmd": "rate", "per_s", "process"}       instead of users: arrivals, "constant" or "poisson"
-    {"cmd": "replay", "path", "speed"}        instead of users: the arrivals of a log
+    {"cmd": "replay", "per_s"}                instead of users: the arrivals of the spec's log, so many on average
     {"cmd": "cut"}                            end every open request now; they are recorded as cancelled
     {"cmd": "stop"}                           cut, write what is left, quit
 
 Child to parent, on stdout:
     {"event": "ready", "t"}
     {"event": "level", "t", "began", "users", "rate"}  the level is reached (0 and 0: and nothing is open any more)
-    {"event": "batch", "t", ...}              see Batch
+    {"event": "machines", "rows": [...]}      see Machine: before each level, where others generate the load
+    {"event": "batch", "t", ...}              see Report
     {"event": "bye", "t"}                     everything is written
 """
 
@@ -58,6 +59,21 @@ class Level:
     began_s: float
     reached_s: float
     rate_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Another machine that generates load, seen from this one; times in seconds.
+
+    ``clock_s`` is how far its wall clock is ahead of this machine's, known to within ``clock_error_s`` (half of the
+    quickest round trip): for people who read logs of both; no latency is made of it. ``way_s`` is the median time of a
+    no-op request from there to the server, by the same way as the load.
+    """
+
+    name: str
+    clock_s: float
+    clock_error_s: float
+    way_s: float
 
 
 @dataclass(frozen=True, slots=True)

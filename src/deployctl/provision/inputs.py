@@ -41,7 +41,9 @@ def prepare(
     inventory = private / "inventory" / "hosts.json"
     inventory.parent.mkdir(mode=0o700)
     host = re.sub(r"[^A-Za-z0-9_.-]", "-", target.name).strip("-") or "host"
-    _write_private(inventory, {"all": {"hosts": {host: {**_connection(target), **variables}}}})
+    hosts = {host: {**_connection(target), **variables}}
+    # In a group of the playbook's name as well: loadgen.yml acts on the group loadgen.
+    _write_private(inventory, {"all": {"hosts": hosts, "children": {playbook.stem: {"hosts": {host: {}}}}}})
     (private / "ansible.cfg").touch(mode=0o600)
     # Read by ansible-runner from this file only; as an argument it is dropped. How often it looks for a cancel.
     _write_private(private / "env" / "settings", {"pexpect_timeout": 0.5, "suppress_output_file": True})

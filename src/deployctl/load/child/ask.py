@@ -10,6 +10,7 @@ import gevent
 from gevent import GreenletExit
 
 from deployctl.load.api import api_of
+from deployctl.load.arrivals import read_log
 from deployctl.load.child.pump import pump_callback
 from deployctl.load.child.recorder import Live, Recorder
 from deployctl.load.connection import Address, Connection
@@ -29,6 +30,7 @@ class Session:
         self.api = api_of(spec)
         self.recorder = recorder
         self.texts = Texts(spec)
+        self.log = read_log(spec.replay) if spec.replay else ()
         self.address = Address.parse(spec.url)
         self.numbers = count(spec.first_user + part, parts)
         self.think = True
@@ -53,7 +55,7 @@ class Session:
         """Make the dialogue's next request and record it, whatever becomes of it. Raises GreenletExit when cut."""
         request = self.address.request(self.api.path, dialogue.body(draw, user, seq, text), self.api.accept)
         exchange = Exchange(self.api.stream(keep=dialogue.needs_answer))
-        turn = dialogue.turn
+        turn, words = dialogue.turn, dialogue.words
         self.recorder.began(user, Live(seq, intended_s, exchange, gevent.getcurrent()))
         sent = monotonic()
         try:
@@ -64,6 +66,7 @@ class Session:
         finally:
             sample = to_sample(
                 exchange,
+                prompt_words=words,
                 user=user,
                 seq=seq,
                 turn=turn,

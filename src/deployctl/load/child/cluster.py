@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from time import monotonic
+from collections import defaultdict, deque
+from dataclasses import asdict
+from time import monotonic, time
 from typing import Any
 
 import gevent
@@ -13,10 +14,38 @@ from deployctl.load.child.local import DRAIN_FOREVER_S
 from deployctl.load.child.recorder import Parcel
 from deployctl.load.child.worker import COMMAND, REPORT, boot_id
 from deployctl.load.store import Reads
-from deployctl.load.wire import decode_report, parse, shifted
+from deployctl.load.wire import Machine, decode_report, parse, shifted
 
 _SETTLE_S = 30.0
+_EXCHANGES = 240  # a minute of reports
 _LEAD_S = 0.1  # so that every worker knows of a common schedule before it begins
+
+
+class _Clock:
+    """Another process's clock, seen over messages: its monotonic and its wall clock against ours.
+
+    Of the last exchanges the quickest counts: clocks drift, some 50 ms an hour, so old ones say less and less.
+    """
+
+    def __init__(self, name: str, way_s: float) -> None:
+        self.name = name
+        self._way_s = way_s
+        self._seen: deque[tuple[float, float, float]] = deque(maxlen=_EXCHANGES)  # half a round trip, offset, wall
+
+    def saw(self, half_s: float, offset_s: float, ahead_s: float) -> None:
+        self._seen.append((half_s, offset_s, ahead_s))
+
+    @property
+    def known(self) -> bool:
+        return len(self._seen) > 0
+
+    @property
+    def offset_s(self) -> float:
+        return min(self._seen)[1] if self._seen else 0.0
+
+    def told(self) -> Machine:
+        half_s, _, ahead_s = min(self._seen)
+        return Machine(self.name, ahead_s, half_s, self._way_s)
 
 
 class Cluster:
@@ -33,7 +62,7 @@ class Cluster:
         self._parcels: list[Parcel] = []
         self._heard: dict[int, float] = {}
         self._open: dict[int, int] = defaultdict(int)
-        self._offsets: dict[int, tuple[float, float]] = {}  # (half a round trip, offset)
+        self._clocks: dict[int, _Clock] = {}
         self._arriving = False
         environment.stop_timeout = DRAIN_FOREVER_S
         environment.runner.register_message(REPORT, self._take)
@@ -43,8 +72,9 @@ class Cluster:
 
     @property
     def ready(self) -> bool:
-        """Whether every worker has connected and reported, and Locust has finished its own start."""
-        return len(self._heard) >= self._workers and bool(self._environment.runner.spawning_completed)
+        """Whether every worker has connected and reported, its clock is known, and Locust has finished its start."""
+        heard = len(self._heard) >= self._workers and all(clock.known for clock in self._clocks.values())
+        return heard and bool(self._environment.runner.spawning_completed)
 
     @property
     def users(self) -> int:
@@ -104,17 +134,28 @@ class Cluster:
     def _send(self, command: dict[str, Any]) -> None:
         self._environment.runner.send_message(COMMAND, command)
 
+    def machines(self) -> list[dict[str, Any]]:
+        """Return what is known of the machines that are not this one, by their names; a machine's quickest worker's."""
+        found: dict[str, Machine] = {}
+        for clock in self._clocks.values():
+            if clock.name and clock.known:
+                told = clock.told()
+                found[told.name] = min(found.get(told.name, told), told, key=lambda one: one.clock_error_s)
+        return [asdict(found[name]) for name in sorted(found)]
+
     def _offset(self, index: int) -> float:
-        return self._offsets.get(index, (0.0, 0.0))[1]
+        return self._clocks[index].offset_s if index in self._clocks else 0.0
 
     def _take(self, environment: Any, msg: Any, **_: Any) -> None:
         data = msg.data
         index = environment.runner.get_worker_index(msg.node_id)
-        if data["boot"] != boot_id() and data["answers"] is not None:
-            sent, received = data["answers"]  # the master's clock when it sent, the worker's when it received
-            half = (monotonic() - sent - data["held"]) / 2
-            if half < self._offsets.get(index, (float("inf"), 0.0))[0]:
-                self._offsets[index] = (half, sent + half - received)
+        if data["boot"] != boot_id():
+            clock = self._clocks.setdefault(index, _Clock(data["machine"], data["way"]))
+            if data["answers"] is not None:
+                sent, received = data["answers"]  # our clock when we sent, the worker's when it received
+                half = (monotonic() - sent - data["held"]) / 2
+                offset = sent + half - received
+                clock.saw(half, offset, data["wall"] - (time() - monotonic()) - offset)
         report = shifted(decode_report(parse(data["report"])), self._offset(index))
         self._parcels.append(Parcel(report, _unpack(data["reads"], self._offset(index))))
         self._heard[index] = monotonic()

@@ -56,6 +56,9 @@ class Hands(Protocol):
     def settle(self) -> None:
         """Return when all that has happened is in the next `news`."""
 
+    def machines(self) -> list[dict[str, Any]]:
+        """Return the other machines that generate load, as `wire.Machine` has them."""
+
     def news(self, *, health: bool) -> list[Parcel]:
         """Return what is new."""
 
@@ -143,6 +146,8 @@ class Control:
         elif users:
             self._hands.ramp(users)
         self._tell()
+        if machines := self._hands.machines():
+            self._channel.send(encode({"event": "machines", "rows": machines}))
         level = {"event": "level", "t": monotonic(), "began": began, "users": users}
         self._channel.send(encode(level | {"rate": command.get("per_s", 0.0)}))
 

@@ -6,11 +6,10 @@ import gc
 import sys
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from deployctl.load.arrivals import Arrival, arrivals, offsets, read_replay
+from deployctl.load.arrivals import Arrival, arrivals, offsets, replayed
 from deployctl.load.child.ask import Session
 from deployctl.load.child.channel import beside
 from deployctl.load.child.health import Watch
@@ -94,6 +93,10 @@ class Local:
     def settle(self) -> None:
         """Return when all that has happened is in the next `news`."""
 
+    def machines(self) -> list[dict[str, Any]]:
+        """Return no other machine."""
+        return []
+
     def news(self, *, health: bool) -> list[Parcel]:
         """Return what is new."""
         report: Health | None = None
@@ -107,7 +110,7 @@ class Local:
         rng = generator(spec.seed, _ARRIVALS_KEY + next(self.session.numbers))
         drawn = draws(spec.workload, rng)
         if command["cmd"] == "replay":
-            return islice(read_replay(Path(command["path"]), drawn, command["speed"]), part, None, parts)
+            return replayed(self.session.log[part::parts], drawn, spec.speed)
         if command["process"] == "poisson":
             return arrivals(offsets("poisson", command["per_s"] / parts, rng), drawn)
         return arrivals(islice(offsets("constant", command["per_s"], rng), part, None, parts), drawn)

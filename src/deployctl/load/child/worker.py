@@ -5,22 +5,28 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from time import monotonic
+from shutil import rmtree
+from time import monotonic, time
 from typing import Any, NoReturn
 
 import gevent
 import numpy as np
 from locust import rpc
 
+from deployctl.errors import HostUnreachable
 from deployctl.load.child.ask import Session
 from deployctl.load.child.channel import beside, commands
 from deployctl.load.child.control import HEALTH_EVERY, REPORT_S
 from deployctl.load.child.local import Local
+from deployctl.load.remote import MACHINE_VARIABLE
+from deployctl.load.roundtrip import no_op, round_trip
 from deployctl.load.store import Reads
+from deployctl.load.visitor import FOLDER_VARIABLE
 from deployctl.load.wire import encode_report
 
 _message: Any = rpc.Message
 COMMAND, REPORT = "deployctl-command", "deployctl-report"
+_NO_OPS = 10  # requests that measure the way to the server
 
 
 @cache
@@ -37,13 +43,23 @@ class Worker:
         self._local = Local(environment, session, self._runner.worker_index)
         self._session = session
         self._answers: tuple[float, float] | None = None
+        self._machine = os.environ.get(MACHINE_VARIABLE, "")
+        self._way_s = 0.0
         self._runner.register_message(COMMAND, self._obey)
 
     def start(self) -> None:
-        """Begin to obey and to report."""
+        """Begin to obey and to report; on another machine, first see whether the server can be reached from there."""
         self._local.start()
-        beside(self._report)
         beside(self._stay)
+        if self._machine:
+            spec = self._session.spec
+            try:
+                self._way_s = round_trip(spec.url, requests=_NO_OPS, path=no_op(spec.protocol)).p50_s
+            except HostUnreachable as error:
+                os.write(2, f"{error.message}\n".encode())  # what is read of a load generator that was lost
+                os._exit(HostUnreachable.exit_code)
+            rmtree(os.environ[FOLDER_VARIABLE], ignore_errors=True)  # all of it has been read
+        beside(self._report)
 
     def _stay(self) -> NoReturn:
         """Live as long as the parent does."""
@@ -80,6 +96,9 @@ class Worker:
                     "boot": boot_id(),
                     "answers": self._answers,
                     "held": 0.0 if self._answers is None else monotonic() - self._answers[1],
+                    "wall": time() - monotonic(),
+                    "machine": self._machine,
+                    "way": self._way_s,
                 }
                 self._answers = None
                 self._runner.client.send(_message(REPORT, data, self._runner.client_id))
