@@ -7,7 +7,7 @@ import pytest
 
 from deployctl.simulator.cluster import Balancing, Cluster
 from deployctl.simulator.scenario import Scenario
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import closed_loop
 
 Make = Callable[..., Scenario]
 LENGTHS = {
@@ -26,7 +26,7 @@ def test_a_cluster_of_one_host_is_that_host(
 ) -> None:
     scenario = make_scenario(workload=LENGTHS, **server)
     cluster = Cluster(scenario, 5, np.random.SeedSequence(3), 1, balancing)
-    alone = ClosedLoop(scenario, 5, np.random.SeedSequence(3))
+    alone = closed_loop(scenario, 5, np.random.SeedSequence(3))
     cluster.advance(900)
     alone.advance(900)
     one, other = cluster.requests(), alone.requests()

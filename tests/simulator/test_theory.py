@@ -20,7 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from deployctl.simulator.scenario import Scenario, parse_scenario
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import ClosedLoop, closed_loop
 
 TOKENS = 1000  # of a mean answer: fine enough that whole tokens do not show
 INSTANT = 1e12  # prompt tokens/s: no prefill
@@ -76,7 +76,7 @@ def test_waits_of_the_machine_repairman_queue_have_their_whole_distribution(
         {"dist": "exponential", "mean": think_s},
         {"dist": "exponential", "mean": TOKENS},
     )
-    loop = ClosedLoop(case, users, np.random.SeedSequence(1))
+    loop = closed_loop(case, users, np.random.SeedSequence(1))
     loop.advance(40_000)
     waits = loop.waits_s()[settled(loop)]
     seen = balance(users - 1, think_s, [k + 1.0 for k in range(servers)])
@@ -103,7 +103,7 @@ def test_throughput_and_response_of_the_machine_repairman_queue_follow_from_its_
         {"dist": "exponential", "mean": think_s},
         {"dist": "exponential", "mean": TOKENS},
     )
-    loop = ClosedLoop(case, users, np.random.SeedSequence(2))
+    loop = closed_loop(case, users, np.random.SeedSequence(2))
     loop.advance(40_000)
     shares = balance(users, think_s, [1.0, 2.0])
     throughput = math.fsum(float(share) * min(k, servers) for k, share in enumerate(shares))
@@ -131,7 +131,7 @@ def test_processor_sharing_with_batch_dependent_rates_is_insensitive_to_distribu
     users = 8
     rates = [k / (1 + 0.25 * (k - 1)) for k in range(1, users + 1)]
     case = scenario(users, [TOKENS * rate for rate in rates], think, output)
-    loop = ClosedLoop(case, users, np.random.SeedSequence(3))
+    loop = closed_loop(case, users, np.random.SeedSequence(3))
     loop.advance(30_000)
     shares = balance(users, 6.0, rates)
     throughput = math.fsum(float(share) * rate for share, rate in zip(shares[1:], rates, strict=True))
@@ -149,7 +149,7 @@ def test_under_processor_sharing_a_request_waits_in_proportion_to_its_work() -> 
         {"dist": "exponential", "mean": think_s},
         {"dist": "lognormal", "mean": TOKENS, "cv": 1.0},
     )
-    loop = ClosedLoop(case, users, np.random.SeedSequence(4))
+    loop = closed_loop(case, users, np.random.SeedSequence(4))
     loop.advance(150_000)
     requests = loop.requests()
     kept = slice(1000, len(requests) - 100)
@@ -167,7 +167,7 @@ def test_littles_law_holds_in_the_closed_loop(reference: Scenario, noise: dict[s
     data = reference.model_dump(mode="json")
     data["server"]["speed_noise"] = noise
     seconds = 60_000.0
-    loop = ClosedLoop(Scenario.model_validate(data), 12, np.random.SeedSequence(6))
+    loop = closed_loop(Scenario.model_validate(data), 12, np.random.SeedSequence(6))
     loop.advance(seconds)
     requests = loop.requests()
     # Seconds that users spent with a request out, by hand; the rest of users x seconds was thought.
@@ -181,7 +181,7 @@ def test_littles_law_holds_in_the_closed_loop(reference: Scenario, noise: dict[s
 
 def test_near_the_knee_the_variance_of_the_attainment_is_several_times_binomial(reference: Scenario) -> None:
     # "3-9x binomial" (the issue); measured on the means of long batches.
-    loop = ClosedLoop(reference, 12, np.random.SeedSequence(7))
+    loop = closed_loop(reference, 12, np.random.SeedSequence(7))
     loop.advance(250_000)
     met = (loop.requests().ttft_s <= 5.0).astype(float)[1000:]
     size = 1000

@@ -8,13 +8,13 @@ import pytest
 
 from deployctl.simulator.machine import Job, Machine
 from deployctl.simulator.scenario import Scenario
-from deployctl.simulator.virtual import ClosedLoop
+from deployctl.simulator.virtual import ClosedLoop, closed_loop
 
 Make = Callable[..., Scenario]
 
 
 def play(scenario: Scenario, users: int, seconds: float, seed: int = 1) -> ClosedLoop:
-    loop = ClosedLoop(scenario, users, np.random.SeedSequence(seed))
+    loop = closed_loop(scenario, users, np.random.SeedSequence(seed))
     loop.advance(seconds)
     return loop
 
@@ -98,7 +98,7 @@ def test_the_event_loop_and_the_machine_that_is_told_the_time_agree_request_by_r
 
 
 def test_looking_often_or_once_shows_the_same_requests(reference: Scenario) -> None:
-    often = ClosedLoop(reference, 12, np.random.SeedSequence(5))
+    often = closed_loop(reference, 12, np.random.SeedSequence(5))
     for second in np.linspace(0.7, 3000, 700):
         often.advance(float(second))
     once = play(reference, 12, 3000, seed=5)
@@ -161,14 +161,14 @@ def test_draining_finishes_what_is_open_and_starts_nothing(make_scenario: Make) 
     loop = play(make_scenario(), 3, 20.45)
     # Two share 16 tokens/s for 20 tokens each: 20.4 + 2.5 = 22.9. The third then is alone: + 0.2 + 2.0.
     assert loop.drain() == pytest.approx(25.1)
-    assert loop.open_requests == 0
+    assert len(loop.pending()[0]) == 0
     assert len(loop.requests()) == 3
     assert loop.requests().e2e_s == pytest.approx([2.9, 2.9, 5.1])
 
 
 def test_no_think_time_keeps_every_user_busy(make_scenario: Make) -> None:
     loop = play(make_scenario(workload={"think_s": {"dist": "constant", "mean": 0}}), 5, 500)
-    assert loop.open_requests == 5
+    assert len(loop.pending()[0]) == 5
     # Little's law with no think time: users = throughput x mean time in the system.
     requests = loop.requests()
     assert len(requests) / 500 * requests.e2e_s.mean() == pytest.approx(5, rel=0.02)

@@ -13,6 +13,7 @@ from deployctl.capacity.probe import Floats, Look, Slo
 from deployctl.stats.batches import batch_means, shrunk_inflation, slowest
 from deployctl.stats.binomial import clopper_pearson
 from deployctl.stats.sequential import BETTER, Alternatives, log_e_above, log_e_below, log_e_mean_above, mix
+from deployctl.stats.wander import Wander
 from deployctl.stats.warmup import mser5
 
 WARM_CYCLES = 1.25
@@ -29,6 +30,8 @@ EXPLORED_CYCLES = 3.0
 """First cycles at a level, which only guide the search: a level left within them has had no chance to pass."""
 
 _NEAR_SHARE = 0.15
+_BATCH_CYCLES = 2  # of the batches whose means show how outcomes cluster
+_LEAST_LEFT = 0.2  # share of the variance that a control variate leaves, at least
 _TRUST = 4.0  # batches that the plain inflation is worth as a guess of what the control variate leaves
 
 
@@ -64,6 +67,25 @@ class Series:
         return replace(self, missed=self.missed[skipped:], margin=self.margin[skipped:], twin=self.twin[skipped:])
 
 
+@dataclass(frozen=True)
+class Unrest:
+    """A host whose speed wanders. ``relative``: variance that one (relative speed)² adds to the attainment at a level,
+    over that of a single outcome.
+    """
+
+    wander: Wander
+    relative: float
+
+    def variance(self, lasted_s: float, batch_s: float) -> float:
+        """What the wandering adds to the variance of a mean over ``lasted_s``, in single outcomes' variances.
+
+        Batches of ``batch_s`` have shown the part of it that is quicker than they are long.
+        """
+        x = max(batch_s, 1e-9) / self.wander.tau_s
+        unseen = -math.expm1(-x) / x
+        return self.relative * self.wander.variance_of_mean(lasted_s) * unseen
+
+
 NOTHING = Series(np.zeros(0), np.zeros(0), 0.0, np.zeros(0))
 
 
@@ -85,6 +107,7 @@ class Evidence:
     inflation: float
     series: Series
     alternatives: Alternatives = BETTER
+    slow_inflation: float = 0.0  # the part of it that a slowly wandering host adds
 
     @property
     def hits(self) -> float:
@@ -174,30 +197,28 @@ def steady(look: Look, slo: Slo, control: Control | None = None) -> tuple[Series
 
 
 def weigh(
-    series: Series, users: int, expected_inflation: float | None = None, alternatives: Alternatives = BETTER
+    series: Series,
+    users: int,
+    expected_inflation: float | None = None,
+    alternatives: Alternatives = BETTER,
+    unrest: Unrest | None = None,
 ) -> Evidence:
     """Put figures to the outcomes of one level; ``expected_inflation`` is what to assume where they say too little.
 
-    ``alternatives``: what a test for passing bets on, chosen before the first of the outcomes.
+    ``alternatives``: what a test for passing bets on, chosen before the first of the outcomes. ``unrest``: how the host
+    wanders, which adds to the variance what the outcomes, all of one while, cannot show.
     """
     count = len(series.missed)
     if count == 0:
         return Evidence(users, 0, float("nan"), 0.0, 0.0, 1.0, float("nan"), 0.0, 1.0, series, alternatives)
     spread = inflation(series, users, expected_inflation or usual_inflation(users))
+    cycle_s = users * series.seconds / count
+    slow = 0.0 if unrest is None else count * unrest.variance(series.seconds, _BATCH_CYCLES * cycle_s)
+    spread += slow
     effective = count / spread
     share = 1.0 - float(series.missed.mean())
     plain = Evidence(
-        users,
-        count,
-        share,
-        effective,
-        0.0,
-        1.0,
-        users * series.seconds / count,
-        count / users,
-        spread,
-        series,
-        alternatives,
+        users, count, share, effective, 0.0, 1.0, cycle_s, count / users, spread, series, alternatives, slow
     )
     share, effective = _controlled(plain)
     low, high = clopper_pearson(share * effective, effective)
@@ -226,19 +247,21 @@ def _controlled(plain: Evidence) -> tuple[float, float]:
 def _inflation_left(plain: Evidence, share: float) -> float:
     """Variance inflation of what the control variate leaves; the plain one where host and twin hardly ever differ."""
     series = plain.series
-    size = max(2 * plain.users, 4)
+    size = max(_BATCH_CYCLES * plain.users, 4)
     if len(series.missed) // size < 2:
         return plain.inflation
     found = batch_means(series.missed - share * series.twin, size)
     differ = np.abs(series.missed - (series.twin - series.least)) > 0.5
     used = differ[len(differ) - found.batches * size :].reshape(found.batches, size)
     touched = min(int(used.any(axis=1).sum()), found.batches - 1)
-    return max(1.0, (_TRUST * plain.inflation + touched * found.inflation) / (_TRUST + touched))
+    usual = plain.inflation - plain.slow_inflation
+    own = max(1.0, (_TRUST * usual + touched * found.inflation) / (_TRUST + touched))
+    return own + plain.slow_inflation / max(plain.left, _LEAST_LEFT)
 
 
 def inflation(series: Series, users: int, expected: float) -> float:
     """Variance inflation of a level's outcomes, over batches of two cycles and longer."""
-    size = max(2 * users, 4)
+    size = max(_BATCH_CYCLES * users, 4)
     few = float(series.missed.mean()) <= _NEAR_SHARE
     near = slowest(series.margin, _NEAR_SHARE) if few else None
     return shrunk_inflation(series.missed, size, expected, near_misses=near)

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from deployctl.capacity.belief import Belief, Posterior, Seen
 from deployctl.capacity.control import Control
-from deployctl.capacity.evidence import Evidence, usual_inflation
+from deployctl.capacity.evidence import Evidence, Unrest, usual_inflation
 from deployctl.capacity.history import History
 from deployctl.capacity.levels import Aim, Plan, Terms, candidates, log_need, weigh_levels
 from deployctl.capacity.probe import Look, Slo
 from deployctl.capacity.result import Prior
-from deployctl.capacity.twin import Forecast, Twin, demand_of, fit, forecast
+from deployctl.capacity.twin import Demand, Forecast, Twin, demand_of, fit, forecast, sensitivity
 from deployctl.stats.sequential import BETTER, Alternatives
+from deployctl.stats.wander import Wander
 
 _SURE = 0.05  # the capacity is believed to be at least this quantile whatever comes
 _PLENTY = 4.0  # times the cost of certifying it must be left before more is tried first
@@ -48,6 +49,7 @@ class Guide:
         self.history = History()
         self.twin: Twin | None = None
         self._forecast: Forecast | None = None
+        self._seen_demand: Demand | None = None
         self._alternatives: dict[int, Alternatives] = {}
         self._slo = slo
         self._prior = prior
@@ -60,7 +62,8 @@ class Guide:
     def learn(self, looks: tuple[Look, ...]) -> None:
         """Fit the twin to what was seen, and believe its forecast about as far as such forecasts go."""
         twin = fit(looks, self._prior.slots)
-        demand = self._prior.demand or demand_of(looks)
+        self._seen_demand = demand_of(looks)
+        demand = self._prior.demand or self._seen_demand
         if twin is None or demand is None:
             return
         self.twin = twin
@@ -89,6 +92,13 @@ class Guide:
         usual = usual_inflation(users, self._prior.slots)
         told = self._forecast.inflation(users) if self._forecast is not None else None
         return usual if told is None else math.sqrt(usual * told)
+
+    def unrest(self, users: int, found: Wander) -> Unrest | None:
+        """What a wandering host does to a level, by the twin; None where it keeps still or there is no twin."""
+        demand = self._prior.demand or self._seen_demand
+        if found.sd == 0.0 or self.twin is None or demand is None:
+            return None
+        return Unrest(found, sensitivity(self.twin, demand, self._slo, users))
 
     def alternatives(self, users: int) -> Alternatives:
         """What to bet on at a level: the belief's own idea of its misses, fixed before the level's first outcome."""

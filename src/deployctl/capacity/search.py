@@ -233,7 +233,7 @@ class _Search:
                         f"not monotone: {high.users} users did better ({high.attainment:.3f}) "
                         f"than {low.users} ({low.attainment:.3f})"
                     )
-        if self._guide.twin is not None and (found := cliff(self._guide.twin)) is not None:
+        if self._guide.twin is not None and (found := cliff(self._guide.twin, self._visits.wander)) is not None:
             self._notes.append(found)
         if self._void:
             self._notes.append("the last level was void twice; what was certified before it stands")

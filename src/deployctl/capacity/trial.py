@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from deployctl.capacity.attainment import FACTORS, misses
 from deployctl.capacity.control import Control
-from deployctl.capacity.evidence import LEAST_CYCLES, NOTHING, Evidence, Series, steady, weigh
+from deployctl.capacity.evidence import LEAST_CYCLES, NOTHING, Evidence, Series, Unrest, steady, weigh
 from deployctl.capacity.probe import Look, ProbeRun, Requests, Slo, Verdict
 from deployctl.capacity.result import ProbeSummary
 from deployctl.events import Emit, ProbeMoved, discard
@@ -21,7 +21,8 @@ class Trial:
     The level passes once the evidence against "attainment below target" reaches 1/``alpha_pass`` (an e-process: any
     number of looks is allowed), fails once the evidence for it reaches 1/``alpha_fail``. ``earlier`` are the outcomes
     of earlier visits to the level; ``control`` a twin that was fitted before this probe. ``worth_it`` is asked at each
-    look whether an undecided trial shall go on; ``gate`` names what makes the probe void, if anything does.
+    look whether an undecided trial shall go on; ``gate`` names what makes the probe void, if anything does (it looks
+    now and then, and when told to); ``unrest`` is what it found of the host's wandering.
     """
 
     def __init__(
@@ -36,7 +37,8 @@ class Trial:
         earlier: Series = NOTHING,
         control: Control | None = None,
         worth_it: Callable[[Evidence, Look], bool] = lambda _evidence, _look: True,
-        gate: Callable[[Look], str | None] = lambda _: None,
+        gate: Callable[[Look, bool], str | None] = lambda _look, _now: None,
+        unrest: Callable[[], Unrest | None] = lambda: None,
         emit: Emit = discard,
     ) -> None:
         self.users = users
@@ -54,6 +56,7 @@ class Trial:
         self._control = control
         self._worth_it = worth_it
         self._gate = gate
+        self._unrest = unrest
         self._tripped: str | None = None
         self._emit = emit
         self._weighed = 0
@@ -72,19 +75,27 @@ class Trial:
         if len(series.missed) == 0:
             return True
         self.series = self._earlier + series
-        self.evidence = found = weigh(self.series, self.users, self._expected, self._alternatives)
-        self._tripped = self._gate(look)
+        self._tripped = self._gate(look, False)
+        if self._tripped is None and self._passes(self._weigh()):
+            self._tripped = self._gate(look, True)  # before a number is sold, once more
+        self.evidence = found = self._weigh()
         if self._tripped is not None:
             self.verdict = "invalid"
             return False
         self._emit(ProbeMoved(self.users, found.requests, found.attainment, found.low, found.high, look.now_s))
-        if found.cycles >= LEAST_CYCLES and found.for_passing(self.slo.attainment) >= self._need_pass:
+        if self._passes(found):
             self.verdict = "pass"
         elif found.for_failing(self.slo.attainment) >= self._need_fail:
             self.verdict = "fail"
         else:
             return self._worth_it(found, look)
         return False
+
+    def _weigh(self) -> Evidence:
+        return weigh(self.series, self.users, self._expected, self._alternatives, self._unrest())
+
+    def _passes(self, found: Evidence) -> bool:
+        return found.cycles >= LEAST_CYCLES and found.for_passing(self.slo.attainment) >= self._need_pass
 
     def close(self, run: ProbeRun) -> ProbeSummary:
         """Sum the probe up. Reasons to distrust it outrank whatever it decided."""

@@ -8,7 +8,8 @@ over the time that each answer spent at it, the prefill rate from the first toke
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _LEAST_REQUESTS = 12
 _STALLED = 3.0
+_NUDGE = 0.1  # of the speed
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Twin:
     decode: tuple[float, ...]
     queue_limit: int | None
     seen_s: tuple[float, ...] = field(default=(), compare=False)
+
+    def at_speed(self, factor: float) -> Twin:
+        """Return the same server, so many times as fast."""
+        return replace(self, prefill=factor * self.prefill, decode=tuple(factor * rate for rate in self.decode))
 
 
 @dataclass(frozen=True)
@@ -198,6 +204,20 @@ def forecast(twin: Twin, demand: Demand, slo: Slo, *, max_users: int, requests: 
     slope = min(max(slope, 1.0), 60.0)
     knee = low * math.exp(min(max((at_target - logit(low)) / slope, 0.0), math.log(high / low)))
     return Forecast(knee, slope, levels, inflations)
+
+
+@lru_cache(maxsize=256)
+def sensitivity(twin: Twin, demand: Demand, slo: Slo, users: int, requests: int = 6000) -> float:
+    """How much a level's attainment follows the host's speed: (d attainment / d log speed)², over the variance of one
+    outcome, by playing the twin a little slower and a little faster.
+    """
+    slow, fast = (
+        float(play(scenario_of(twin.at_speed(speed), demand, slo), users, slo, requests, seed=3).mean())
+        for speed in (1.0 - _NUDGE, 1.0 + _NUDGE)
+    )
+    miss = max((slow + fast) / 2.0, 1.0 / requests)
+    slope = (slow - fast) / (2.0 * _NUDGE)
+    return slope**2 / (miss * (1.0 - miss))
 
 
 def play(scenario: Scenario, users: int, slo: Slo, count: int, seed: int = 0) -> Floats:

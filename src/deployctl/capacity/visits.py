@@ -9,9 +9,10 @@ from deployctl.capacity.evidence import Evidence
 from deployctl.capacity.guide import Guide
 from deployctl.capacity.probe import Look, Prober, Slo, Verdict
 from deployctl.capacity.result import ProbeSummary
-from deployctl.capacity.steadiness import drift
+from deployctl.capacity.steadiness import Pace
 from deployctl.capacity.trial import Trial
 from deployctl.events import Emit, ProbeEnded, Warned
+from deployctl.stats.wander import STILL
 
 _CHECKED_AGAIN = 1.33  # the host's speed is looked at whenever so many times the requests have been seen
 _DRAIN_SHARE = 0.1  # of the budget, at most, is kept for letting the host finish
@@ -35,6 +36,7 @@ class Visits:
         self._emit = emit
         self._looks: list[Look] = []
         self._witnessed: list[Look] = []  # void probes too
+        self.wander = STILL  # how the host's speed wanders, as far as is known
         self._checked = 0  # requests at the last check for drift
 
     @property
@@ -66,6 +68,7 @@ class Visits:
             control=self._guide.control(),
             worth_it=worth_it,
             gate=self._unsteady,
+            unrest=lambda: self._guide.unrest(level, self.wander),
             emit=self._emit,
         )
         allowed = max(1.0, self.left_s - self._drain_reserve(level))
@@ -97,12 +100,14 @@ class Visits:
         )
         return summary.verdict, trial.evidence
 
-    def _unsteady(self, look: Look) -> str | None:
+    def _unsteady(self, look: Look, now: bool) -> str | None:
         seen = sum(len(past.requests) for past in self._witnessed) + len(look.requests)
-        if self._guide.twin is None or seen < _CHECKED_AGAIN * self._checked:
+        if self._guide.twin is None or (seen < _CHECKED_AGAIN * self._checked and not now):
             return None
         self._checked = seen
-        return drift((*self._witnessed, look), self._guide.twin)
+        pace = Pace.of((*self._witnessed, look), self._guide.twin)
+        self.wander = pace.wander()
+        return pace.drift()
 
     def _drain_reserve(self, level: int) -> float:
         known = [p.e2e_s["p95"] * max(1.0, level / p.users) for p in self.probes if math.isfinite(p.e2e_s["p95"])]

@@ -26,7 +26,7 @@ from deployctl.simulator.speed import SpeedClock
 
 _INFINITY = math.inf
 Floats = NDArray[np.float64]
-_ROUNDS = 16  # requests of each user by which the tables grow
+_ROUNDS, _DRAWN = 16, 2048  # requests of each user by which the tables grow, and of all users, at least
 
 
 def closed_loop(
@@ -93,7 +93,7 @@ class ClosedLoop(ABC):
             self._start_s[user] = began_s + self._think[user]
 
     def _grow(self) -> Block:
-        block = self._inputs.draw(_ROUNDS)
+        block = self._inputs.draw(max(_ROUNDS, _DRAWN // self.users))
         self._think.frombytes(block.think_s.tobytes())
         self._prompt.frombytes((block.prompt_tokens * self._uncached).tobytes())
         self._prompt_tokens.frombytes(block.prompt_tokens.tobytes())
