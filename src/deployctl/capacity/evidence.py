@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class Unrest:
 NOTHING = Series(np.zeros(0), np.zeros(0), 0.0, np.zeros(0))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # the same only as itself: what is computed of it is kept
 class Evidence:
     """A level in figures; ``effective_n`` is what its ``requests`` are worth if they were independent.
 
@@ -124,12 +125,12 @@ class Evidence:
         """Whether the level has been watched beyond the first, exploratory cycles."""
         return self.cycles > EXPLORED_CYCLES
 
-    @property
+    @cached_property
     def controlled(self) -> bool:
         """Whether a control variate had anything to say here."""
         return bool(self.series.twin.any())
 
-    @property
+    @cached_property
     def left(self) -> float:
         """Share of the misses' variance that a control variate leaves, with one more difference than were seen."""
         series = self.series
@@ -137,11 +138,12 @@ class Evidence:
             float(series.missed.var()) + 1.0 / self.requests
         )
 
-    @property
+    @cached_property
     def left_inflation(self) -> float:
         """Variance inflation of what it leaves."""
         return _inflation_left(self, 1.0)
 
+    @lru_cache(maxsize=64)  # noqa: B019 (few, and small)
     def for_passing(self, target: float) -> float:
         """Log evidence against "the attainment is below ``target``", from all but the exploratory cycles."""
         if not self.committed:
@@ -158,6 +160,7 @@ class Evidence:
             pieces.append(log_e_mean_above(values, target, least, _inflation_left(self, share)))
         return mix(np.array(pieces), _WEIGHTS)
 
+    @lru_cache(maxsize=64)  # noqa: B019
     def for_failing(self, target: float) -> float:
         """Log evidence against "the attainment is at least ``target``"."""
         if not self.requests:
@@ -244,6 +247,7 @@ def _controlled(plain: Evidence) -> tuple[float, float]:
     return best
 
 
+@lru_cache(maxsize=64)
 def _inflation_left(plain: Evidence, share: float) -> float:
     """Variance inflation of what the control variate leaves; the plain one where host and twin hardly ever differ."""
     series = plain.series

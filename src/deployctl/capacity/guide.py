@@ -62,7 +62,8 @@ class Guide:
     def learn(self, looks: tuple[Look, ...]) -> None:
         """Fit the twin to what was seen, and believe its forecast about as far as such forecasts go."""
         twin = fit(looks, self._prior.slots)
-        self._seen_demand = demand_of(looks)
+        if self._prior.demand is None:
+            self._seen_demand = demand_of(looks)
         demand = self._prior.demand or self._seen_demand
         if twin is None or demand is None:
             return

@@ -146,7 +146,7 @@ def weigh_levels(
     expected_cost = (posterior.weights[:, None] * cost).sum(axis=0)
     # A slow host makes every answer dear; there the last user is worth less of its time.
     pace = min(1.0, float(terms.rate.mean()) / _BRISK)
-    price = 1.0 / min(aim.patience_s * (0.4 + 0.6 * pace), max(left_s, 1.0))
+    price = 1.0 / min(aim.patience_s * (0.2 + 0.8 * pace), max(left_s, 1.0))
     return Plan(levels, expected_gain, expected_cost, price)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -37,6 +38,7 @@ class Served:
     most_waiting: int
 
 
+@lru_cache(maxsize=64)
 def served(look: Look, slots: int) -> Served | None:
     """Say where the requests' time went, first come first served; None where nothing was answered."""
     seats = occupancy(look, slots)

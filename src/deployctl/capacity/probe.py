@@ -45,7 +45,7 @@ class Requests:
         return len(self.start_s)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # one look is another's equal only if it is the same: what follows from it is kept
 class Look:
     """What a running probe shows when it asks "go on?".
 

@@ -20,13 +20,13 @@ MODE_SECONDS = {"quick": 600.0, "standard": 3600.0, "certify": 7 * 86400.0}
 MODE_AIM = {
     "quick": Aim(tolerance=0.25, patience_s=600.0, longest_s=600.0),
     "standard": Aim(tolerance=0.08, patience_s=3600.0, longest_s=3600.0),
-    "certify": Aim(tolerance=0.045, patience_s=10 * 3600.0, longest_s=8 * 3600.0),
+    "certify": Aim(tolerance=0.045, patience_s=15 * 3600.0, longest_s=8 * 3600.0),
 }
 
 _LOYALTY = 0.3  # a running level is left only for one that is worth more by this much, in tolerances and as a share
 _VISITS = 3  # to a level that remained open
 _LEAP = 3  # no level is tried beyond so many times the highest one that was seen
-_ALPHA_KEPT = 0.5  # share of the remaining error budget that each abandoned level leaves to the next
+_ALPHA_KEPT = 0.4  # share of the remaining error budget that each abandoned level leaves to the next
 _LEARN_REQUESTS, _LEARN_CYCLES = 30, 3.0  # of the first probe, before the twin is fitted
 _IN_STEP_CYCLES = 50.0  # host and twin fall out of step: a controlled visit ends after so many cycles
 _USEFUL = 0.6  # … where the control variate leaves less than this share of the variance

@@ -37,8 +37,8 @@ def wander(values: NDArray[np.float64], noise: float, block_s: float) -> Wander:
     """Fit an AR(1) to the means of consecutive blocks of ``block_s`` seconds whose own measuring variance is ``noise``.
 
     The lag-one autocovariance is free of the noise. The correlation is corrected for its bias, -(1 + 3 r) / n (Kendall
-    1954), the variance for what the mean of a short watch takes with it. ``STILL`` where the blocks are too few, or
-    where neighbours are not alike beyond chance.
+    1954), and for what averaging over a block does to it; the variance for that too, and for what the mean of a short
+    watch takes with it. ``STILL`` where the blocks are too few, or where neighbours are not alike beyond chance.
     """
     count = len(values)
     if count < _LEAST:
@@ -54,4 +54,15 @@ def wander(values: NDArray[np.float64], noise: float, block_s: float) -> Wander:
     raw = together / own
     correlation = min(raw + (1.0 + 3.0 * raw) / count, _STEADIEST)
     unseen = min((1.0 + correlation) / (1.0 - correlation) / count, _UNSEEN)
-    return Wander(math.sqrt(own / (1.0 - unseen)), block_s / -math.log(max(correlation, 1e-3)))
+    x = _blocks_per_tau(correlation)
+    spread = own * x**2 / (2.0 * (x + math.expm1(-x)))
+    return Wander(math.sqrt(spread / (1.0 - unseen)), block_s / x)
+
+
+def _blocks_per_tau(correlation: float) -> float:
+    """The x = block / tau at which neighbouring means of an AR(1) correlate so: (1 - e^-x)² / (2 (x - 1 + e^-x))."""
+    low, high = 1e-3, 50.0
+    for _ in range(60):
+        x = (low + high) / 2.0
+        low, high = (x, high) if math.expm1(-x) ** 2 / (2.0 * (x + math.expm1(-x))) > correlation else (low, x)
+    return low
