@@ -145,3 +145,21 @@ def test_more_memory_never_gives_worse_quality(catalog: Catalog, ram: int, more:
             return 1000
 
     assert rank(ram + more) <= rank(ram)
+
+
+def test_the_refusal_names_every_lever_that_helps_with_the_rest_as_asked(catalog: Catalog) -> None:
+    model, chat = catalog.model("llama3.1:8b"), catalog.workload("chat")
+    machine = Capacity.of_plan(catalog.plan("cpu-32gb"))
+    with pytest.raises(DoesNotFit) as caught:
+        choose(model, machine, chat, variant="q8_0", slots=128, plans=catalog.plans.values())
+    levers = dict(part.split() for part in caught.value.hint.split(", or "))
+    # No smaller variant helps: 128 slots of 2,048 tokens are 32 GiB of KV cache alone.
+    assert set(levers) == {"--slots", "--kv-type", "--context", "--plan"}
+    slots = int(levers["--slots"])
+    assert choose(model, machine, chat, variant="q8_0", slots=slots).fits
+    with pytest.raises(DoesNotFit):
+        choose(model, machine, chat, variant="q8_0", slots=slots + 1)
+    assert choose(model, machine, chat, variant="q8_0", slots=128, kv_type=levers["--kv-type"]).fits  # type: ignore[arg-type]
+    assert choose(model, machine, chat, variant="q8_0", slots=128, context=int(levers["--context"])).fits
+    larger = Capacity.of_plan(catalog.plan(levers["--plan"]))
+    assert choose(model, larger, chat, variant="q8_0", slots=128).fits

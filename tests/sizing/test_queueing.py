@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deployctl.catalog.catalog import Catalog
 from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
+from deployctl.simulator.scenario import Scenario
+from deployctl.simulator.truth import find_levels
 from deployctl.sizing.queueing import Service, load, most_users
 
 
@@ -98,3 +101,43 @@ def test_the_answer_is_the_last_number_that_meets_the_slo(service: Service) -> N
         assert load(service, workload(), wanted, users).attainment >= wanted.attainment
     if users < 4096:
         assert load(service, workload(), wanted, users + 1).attainment < wanted.attainment
+
+
+@pytest.mark.parametrize(
+    ("slots", "prefill", "step", "more", "slo_name", "workload_name"),
+    [
+        (3, 115, 0.114, 0.0046, "chat", "chat"),
+        (8, 800, 0.062, 0.004, "chat", "chat"),
+        (24, 2500, 0.058, 0.0012, "chat", "chat"),
+        (8, 2500, 0.058, 0.002, "rag", "rag"),
+        (4, 500, 0.04, 0.004, "demo", "demo"),
+        (16, 9000, 0.025, 0.001, "agent", "agent"),
+    ],
+)
+def test_the_band_of_the_queue_holds_what_long_runs_of_the_simulator_find(
+    catalog: Catalog, slots: int, prefill: float, step: float, more: float, slo_name: str, workload_name: str
+) -> None:
+    # The same server in both: the simulator shares the machine equally between prompts and answers, which is the
+    # pessimistic end; llama.cpp's own way of batching is the other. Its own N* lies between, or within a tenth.
+    service = Service(slots, prefill, lambda busy: step + more * (busy - 1))
+    work, target = catalog.workload(workload_name), catalog.slo(slo_name)
+    scenario = Scenario.model_validate(
+        {
+            "name": "twin",
+            "server": {
+                "slots": slots,
+                "prefill_tokens_per_s": prefill,
+                "decode_tokens_per_s": [busy / service.step_s(busy) for busy in range(1, slots + 1)],
+            },
+            "workload": {key: getattr(work, key) for key in ("prompt_tokens", "output_tokens", "think_s")},
+            "slo": {key: getattr(target, key) for key in ("ttft_s", "tpot_s", "e2e_s", "attainment")},
+        }
+    )
+    low = most_users(service.slowed(1, sharing=1.0), work, target)
+    high = most_users(service, work, target)
+    low, high = min(low, high), max(low, high)
+    held, missed = math.floor(low * 0.9) - 1, math.ceil(high * 1.1) + 1
+    levels = find_levels(scenario, [users for users in (held, missed) if users > 0])
+    if held > 0:
+        assert levels[held].attainment >= target.attainment - 0.005
+    assert levels[missed].attainment < target.attainment + 0.005

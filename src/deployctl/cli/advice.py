@@ -9,7 +9,7 @@ from rich.table import Table
 
 from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
-from deployctl.cli.output import escape, stdout_console
+from deployctl.cli.output import escape, print_table, stdout_console
 from deployctl.sizing.advise import Advice
 from deployctl.sizing.explain import VariantLine, part_detail, variant_lines
 from deployctl.sizing.refuse import PARTS
@@ -76,7 +76,7 @@ def _rows(console: Console, advice: Advice, lang: Lang) -> None:
         table.add_row(label("cost", lang), text)
     if fit is not None:
         table.add_row(label("hardware", lang), label(advice.hardware, lang))
-    _print(console, table)
+    print_table(table)
 
 
 def _parts(console: Console, advice: Advice, lang: Lang) -> None:
@@ -91,7 +91,7 @@ def _parts(console: Console, advice: Advice, lang: Lang) -> None:
     sizes = shown.bytes.to_dict()
     for key in (*PARTS, "total", "available"):
         table.add_row(label(key, lang), format_bytes(sizes[key]), escape(part_detail(shown, key, advice.plan, lang)))
-    _print(console, table)
+    print_table(table)
 
 
 def _variants(console: Console, lines: Iterable[VariantLine], *, chosen: str, lang: Lang) -> None:
@@ -108,7 +108,7 @@ def _variants(console: Console, lines: Iterable[VariantLine], *, chosen: str, la
         users = f"{line.predicted.users} ({line.predicted.low}–{line.predicted.high})"
         speed = format_rate(line.predicted.decode_tok_s)
         table.add_row(line.variant, str(line.slots), format_bytes(line.total), speed, users, style=style)
-    _print(console, table)
+    print_table(table)
 
 
 def _price(amount: float) -> str:
@@ -121,12 +121,4 @@ def _bullets(console: Console, sentences: Iterable[str]) -> None:
     table.add_column(overflow="fold")
     for sentence in sentences:
         table.add_row("·", escape(sentence))
-    _print(console, table)
-
-
-def _print(console: Console, table: Table) -> None:
-    """Print without the spaces that fill up a table's last column: they make no sense in a file."""
-    with console.capture() as capture:
-        console.print(table)
-    for line in capture.get().splitlines():
-        console.out(line.rstrip(), highlight=False)
+    print_table(table)

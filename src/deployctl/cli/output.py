@@ -6,13 +6,14 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.status import Status
+from rich.table import Table
 
 from deployctl.errors import DeployctlError
 from deployctl.events import Emit, Event, ProbeEnded, ProbeMoved, StepFinished, StepProgress, StepStarted, Warned
@@ -31,6 +32,25 @@ def escape(text: str) -> str:
 def stdout_console() -> Console:
     """The console for answers."""
     return Console(highlight=False)
+
+
+def rows_table(rows: Mapping[str, str]) -> Table:
+    """A table of names and values, without lines."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, escape(value))
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print without the spaces that fill up a table's last column: they make no sense in a file."""
+    console = stdout_console()
+    with console.capture() as capture:
+        console.print(table)
+    for line in capture.get().splitlines():
+        console.out(line.rstrip(), highlight=False)
 
 
 def print_json(document: Any) -> None:

@@ -89,7 +89,7 @@ def probe_host(session: Session, facts: HostFacts, cpus: int, *, seconds: float 
         return HostProbe(None, vectors, "no Python on the host yet: its memory bandwidth was not measured")
     command = f"{shlex.quote(facts.python)} - {max(1, cpus)} {seconds:g}"
     try:
-        done = session.run(command, stdin=SCRIPT, timeout=seconds + 28)
+        done = session.run(command, stdin=SCRIPT, timeout=seconds + 60)
     except HostError as error:
         return HostProbe(None, vectors, f"its memory bandwidth was not measured: {error.message}")
     return read_probe(done.stdout if done.rc == 0 else "", vectors)
