@@ -1,6 +1,7 @@
 # make demo: provision the sandbox over SSH, serve a model, find how many users it holds (about 4 minutes)
 # make test: the whole suite; make check: linters and types; make bench: the figures in README and docs
 PYTHON ?= python3
+SEEDS ?= 10
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -30,6 +31,7 @@ format: $(READY) ## rewrite the code in the house format
 
 bench: $(READY) ## measure what README and docs say, ratios side by side
 	$(BIN)/python benchmarks/run.py $(if $(WRITE),--write)
+	$(BIN)/python benchmarks/search.py --seeds $(SEEDS)
 
 lock: ## make requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra sandbox --extra dev --universal --python-version 3.11 \

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deployctl.cli.app import globals_of
+from deployctl.errors import UsageError
 
 
 def command(
@@ -17,6 +18,9 @@ def command(
     rule: Annotated[
         str, typer.Option("--rule", help="search (ours), or a peer's rule, such as bisect-n300.")
     ] = "search",
+    sold: Annotated[
+        bool, typer.Option("--sold", help="Ask yes or no at numbers a fifth off the capacity instead of searching it.")
+    ] = False,
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes (default: all cores).")] = None,
 ) -> None:
     """Hold the capacity search against simulated servers whose capacity is known, and count its errors."""
@@ -27,14 +31,19 @@ def command(
     from deployctl.simulator.scenario import load_folder
     from deployctl.simulator.truth import truth_folder
 
+    if sold and rule != "search":
+        raise UsageError("--sold asks our own question; it knows no --rule")
     world = globals_of(ctx)
+    if sold:
+        _sold(world.json, scenarios, seeds, workers)
+        return
     report = bench_search(
         load_folder(scenarios),
         seeds,
         rule=rule,
         workers=workers,
         cache=truth_folder(scenarios),
-        progress=lambda text: typer.echo(text, err=True),
+        progress=_say,
     )
     document = report.document()
     if world.json:
@@ -47,6 +56,39 @@ def command(
     for row in document["scenarios"]:
         table.add_row(row["name"], str(row["n_star"]), *_cells(row))
     table.add_row("pooled", "", *_cells(document["pooled"]), style="bold")
+    stdout_console().print(table)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _sold(as_json: bool, folder: Path, seeds: int, workers: int | None) -> None:
+    from rich.table import Table
+
+    from deployctl.cli.output import print_json, stdout_console
+    from deployctl.simulator.scenario import load_folder
+    from deployctl.simulator.sold import bench_sold
+    from deployctl.simulator.truth import truth_folder
+
+    document = bench_sold(load_folder(folder), seeds, workers=workers, cache=truth_folder(folder), progress=_say)
+    if as_json:
+        print_json(document)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("SCENARIO", no_wrap=True)
+    for name in ("N*", "ASKED", "WRONG", "OPEN", "MINUTES"):
+        table.add_column(name, justify="right")
+    pooled = [{"name": name, **document[name]} for name in ("pooled", "brisk") if document[name]["questions"]]
+    for row in (*document["scenarios"], *pooled):
+        table.add_row(
+            row["name"],
+            str(row.get("n_star", "")),
+            ", ".join(str(users) for users in row.get("asked", ())),
+            f"{row['error_rate']:.0%}",
+            f"{row['inconclusive_rate']:.0%}",
+            f"{row['median_minutes']:.1f}",
+        )
     stdout_console().print(table)
 
 
