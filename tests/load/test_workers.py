@@ -68,6 +68,14 @@ def test_two_workers_share_the_users_and_lose_no_request(driving):
     assert all(gone(pid) for pid in pids)
 
 
+def test_workers_users_add_up_from_the_first_second(driving):
+    """Nobody thinks, and a worker's users come a moment after the level was asked for: that moment is nobody's fault."""
+    limits = ClientLimits(loop_lag_p99_s=9, schedule_delay_p99_s=9, cpu_share=9, residual=0.05)
+    with driving(workers=2, think_s=0, output_tokens=200) as driver:  # an answer takes 0.8 s
+        run = LoadProber(driver, limits=limits)(3, lambda look: look.now_s < 4 and not look.invalid, 20)
+    assert run.invalid_reasons == ()
+
+
 def test_what_is_cut_on_workers_is_kept_as_cancelled(driving):
     with driving("slow:30", workers=2, think_s=0, timeout_s=60) as driver:
         driver.set_users(4)

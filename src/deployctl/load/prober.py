@@ -88,6 +88,7 @@ class _Ledger:
     users: int
     closed: bool
     begin_s: float
+    reached_s: float
     samples: list[Sample]
     health: list[Health]
     next_starts: dict[int, float]
@@ -116,7 +117,7 @@ class _Ledger:
         )
 
     def client(self) -> ClientState:
-        window = (self.begin_s, self.last.as_of_s)
+        window = (self.reached_s, self.last.as_of_s)  # workers take their time until every user is there
         users = self.users if self.closed else 0  # Little's law for users holds in the closed loop
         return measure(users, window, self.samples, self.last.open_requests, self.next_starts, self.health)
 
@@ -218,7 +219,17 @@ class LoadProber:
             batch = self.driver.poll(0.1)
             early.append(batch)
             if batch.level is not None and (batch.level.users or batch.level.rate_per_s):
-                ledger = _Ledger(users, self._closed, batch.level.began_s, [], [], {}, batch, self._calibration)
+                ledger = _Ledger(
+                    users,
+                    self._closed,
+                    batch.level.began_s,
+                    batch.level.reached_s,
+                    [],
+                    [],
+                    {},
+                    batch,
+                    self._calibration,
+                )
                 for seen in early:
                     ledger.add(seen)
                 return ledger
