@@ -97,3 +97,8 @@ def test_one_request_gets_its_share_of_the_batch_and_the_cliff_slows_all(
 
 def test_json_of_a_scenario_reads_back_as_the_same(reference: Scenario) -> None:
     assert parse_scenario(reference.model_dump(mode="json")) == reference
+
+
+def test_a_file_without_an_end_is_refused_and_not_read_for_ever() -> None:
+    with pytest.raises(CatalogError, match="more than 1 MiB"):
+        load_scenario(Path("/dev/zero"))

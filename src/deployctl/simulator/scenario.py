@@ -130,6 +130,9 @@ class Scenario(_Spec):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+_MOST_BYTES = 1 << 20
+
+
 def parse_scenario(
     data: Mapping[str, Any], source: str = "scenario", lines: Mapping[tuple[Any, ...], int] | None = None
 ) -> Scenario:
@@ -154,7 +157,13 @@ def load_scenario(path: Path) -> Scenario:
     from ruamel.yaml.error import YAMLError
 
     try:
-        data = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)  # a device has no end
+        if len(content) > _MOST_BYTES:
+            raise CatalogError(
+                f"{path}: more than {_MOST_BYTES >> 20} MiB: not a scenario", hint="ls benchmarks/scenarios"
+            )
+        data = YAML(typ="rt", pure=True).load(content.decode("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogError(
             f"{path}: {getattr(error, 'strerror', None) or error}", hint="ls benchmarks/scenarios"
