@@ -25,6 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("deployctl.cli.up", "Provision a plan, serve a model, find how many users it holds."),
     "provision": ("deployctl.cli.provision", "Install and start the engine and the model, measure nothing."),
     "test": ("deployctl.cli.test", "Measure only: any reachable Ollama, by plan, host or --url."),
+    "validate": ("deployctl.cli.validate", "Test a plan's promises on its hosts: PASS, FAIL or INCONCLUSIVE."),
+    "nightly": ("deployctl.cli.nightly", "Measure the fleet, what is stale first; say what changed."),
     "down": ("deployctl.cli.down", "Remove what provisioning put on a host."),
     "rollback": ("deployctl.cli.rollback", "Bring back what served before the last change."),
     "plans": ("deployctl.cli.plans", "List the plans of the catalogue."),
@@ -38,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulator": ("deployctl.cli.simulator", "A server of known capacity (simulator serve)."),
     "bench-search": ("deployctl.cli.bench_search", "Hold the capacity search against known capacities."),
 }
-GROUPS = frozenset({"host", "records", "simulator"})
+GROUPS = frozenset({"host", "records", "simulator", "nightly"})
 GLOBAL_FLAGS = frozenset({"--json", "--dry-run", "--diff", "-v", "--verbose"})
 GLOBAL_OPTIONS = frozenset({"--project", "--data-dir"})
 

@@ -98,7 +98,7 @@ def command(
         if replay is not None or arrivals is not None or speed is not None:
             raise UsageError("--arrivals needs --rate; --replay and --speed need a workload that is a log")
         with progress(verbose=world.verbose) as emit:
-            outcome = test(wanted, url=url, project=world.project, place=place_of(world), emit=emit)
+            outcome = test(wanted, url=url, project=world.project, place=place_of(world), emit=emit, keeping=None)
         show_run(outcome, world)
         return
     from deployctl.cli.open_answers import show_open

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from deployctl.capacity.result import Prior, Result
+from deployctl.capacity.hold import holds
+from deployctl.capacity.probe import Prober
+from deployctl.capacity.result import Prior, Result, Status
 from deployctl.capacity.search import search
 from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
@@ -15,12 +19,24 @@ from deployctl.events import Emit, step
 from deployctl.jobs.driving import Generated, Serving, driving
 from deployctl.jobs.order import Question
 from deployctl.jobs.wanted import Generator
+from deployctl.jobs.watch import ServerWatch
 from deployctl.load.baseline import Baseline
 from deployctl.load.clientside import ClientLimits
 from deployctl.load.demand import demand_of
 from deployctl.load.prober import LoadProber
 from deployctl.load.remote import LoadMachine
 from deployctl.resources import Project
+
+Through = Callable[[Prober, Mapping[str, Any]], Prober]
+"""Puts something between a search and its prober, told under which conditions the probes are held."""
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How a job that may be killed at any time is followed: told the run's id, and asked to keep its probes."""
+
+    began: Callable[[str], None]
+    through: Through
 
 
 @dataclass(frozen=True)
@@ -45,10 +61,14 @@ def measure(
     seed: int,
     max_users: int | None,
     emit: Emit,
+    hold: int | None = None,
+    through: Through | None = None,
 ) -> Measured:
     """Run the baseline and the search against a served model, under the gates of its host where it can be watched.
 
-    Raises HostUnreachable when the host is lost on the way, MeasurementError when nothing can be measured.
+    ``hold`` asks only whether that many users are held, instead of how many. ``through`` may put a journal between the
+    search and its probes. Raises HostUnreachable when the host is lost on the way, MeasurementError when nothing can be
+    measured.
     """
     with driving(
         question.workload,
@@ -61,8 +81,9 @@ def measure(
         emit=emit,
     ) as ready:
         alone = ready.alone
-        with step(emit, "search", "Searching for the capacity") as current:
-            prober = LoadProber(
+        title = "Searching for the capacity" if hold is None else f"Does it hold {hold} users?"
+        with step(emit, "search", title) as current:
+            prober: Prober = LoadProber(
                 ready.driver,
                 gates=ready.gates,
                 limits=client_limits(question.slo),
@@ -73,18 +94,59 @@ def measure(
                 slots=serving.slots,
                 demand=demand_of(question.workload, alone),
             )
-            result = search(
-                prober,
-                question.slo.to_slo(),
-                prior,
-                question.budget,
-                emit=emit,
-                **({"max_users": max_users} if max_users else {}),
-            )
+            if through is not None:
+                prober = through(prober, conditions_of(question, serving, seed))
+            if hold is not None:
+                result = ask_whether(prober, question, hold, prior, emit)
+            else:
+                result = search(
+                    prober,
+                    question.slo.to_slo(),
+                    prior,
+                    question.budget,
+                    emit=emit,
+                    **({"max_users": max_users} if max_users else {}),
+                )
             count = len(result.probes)
             current.detail = f"{count} probe{'s' if count != 1 else ''}, {result.status.replace('_', ' ')}"
         generated = Generated.of(ready)
     return Measured(alone, result, serving.load_s, tuple(ready.driver.sample_files), generated)
+
+
+def conditions_of(question: Question, serving: Serving, seed: int) -> dict[str, Any]:
+    """What two probes must have in common to be evidence of one search: the server's model and all that was asked."""
+    return {
+        "reference": serving.reference,
+        **ServerWatch(serving.url, serving.reference).identity(),
+        "slots": serving.slots,
+        "workload": question.workload.model_dump(mode="json"),
+        "slo": question.slo.model_dump(mode="json"),
+        "seed": seed,
+    }
+
+
+def ask_whether(prober: Prober, question: Question, users: int, prior: Prior, emit: Emit) -> Result:
+    """Ask yes or no at ``users``, and answer as a search that never tried any other number."""
+    seconds = question.budget.seconds
+    held = holds(prober, question.slo.to_slo(), users, prior, emit=emit, **({"budget_s": seconds} if seconds else {}))
+    failed = held.verdict == "fail"
+    status: Status = "inconclusive"
+    if held.verdict == "pass":
+        status = "at_least"
+    elif failed and users == 1:
+        status = "not_met"
+    elif held.verdict == "invalid":
+        status = "invalid"
+    return Result(
+        status=status,
+        certified_users=users if held.verdict == "pass" else 0,
+        at_most_users=users - 1 if failed else None,
+        confidence=held.confidence,
+        limited_by=held.limited_by,
+        probes=held.probes,
+        seconds_by_activity=held.seconds_by_activity,
+        notes=held.notes,
+    )
 
 
 def client_limits(slo: SloEntry) -> ClientLimits:

@@ -19,7 +19,7 @@ from deployctl.jobs import openloop
 from deployctl.jobs.driving import Generated, Serving, driving
 from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.machines import names_of, ready_machines
-from deployctl.jobs.measure import measure
+from deployctl.jobs.measure import Keeping, measure
 from deployctl.jobs.openai import find_model
 from deployctl.jobs.openloop import Arrivals
 from deployctl.jobs.order import Question, ask
@@ -56,7 +56,9 @@ class OpenAnswer:
     status: str
 
 
-def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emit: Emit) -> Outcome:
+def test(
+    wanted: Wanted, *, url: str | None, project: Project, place: Place, emit: Emit, keeping: Keeping | None
+) -> Outcome:
     """Measure the capacity of ``url``, or of the server on ``wanted.host``; nothing is installed or changed.
 
     Behind a bare URL there is no session to the host, so nothing watches its CPUs: the record says so.
@@ -65,6 +67,8 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
     catalog, plan, question = _question(wanted, url, project, watch)
     store = RunStore(place.data_dir)
     run = store.new_run()
+    if keeping is not None:
+        keeping.began(run.id)
     try:
         with _served(wanted, url, catalog, place, watch) as found:
             measured = measure(
@@ -85,6 +89,7 @@ def test(wanted: Wanted, *, url: str | None, project: Project, place: Place, emi
                 seed=wanted.seed,
                 max_users=wanted.max_users,
                 emit=watch,
+                through=keeping.through if keeping else None,
             )
             blocks = {
                 "host": host_block(found.reached) if found.reached else None,

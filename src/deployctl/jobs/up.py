@@ -11,7 +11,7 @@ from deployctl.jobs.deploy import deploy, size_plan
 from deployctl.jobs.driving import Serving
 from deployctl.jobs.facts import informed
 from deployctl.jobs.machines import names_of, ready_machines
-from deployctl.jobs.measure import measure
+from deployctl.jobs.measure import Keeping, measure
 from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import (
@@ -30,7 +30,7 @@ from deployctl.records.store import RunStore
 from deployctl.resources import Project
 
 
-def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome:
+def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit, keeping: Keeping | None = None) -> Outcome:
     """Provision, serve, measure, record.
 
     Raises DeployctlError of the kind that the README lists by exit code; Cancelled keeps the samples.
@@ -47,6 +47,8 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
     size_plan(wanted, order)
     store = RunStore(place.data_dir)
     run = store.new_run()
+    if keeping is not None:
+        keeping.began(run.id)
     try:
         with ExitStack() as stack:
             reached = stack.enter_context(reach(wanted, catalog, place, watch))
@@ -67,6 +69,7 @@ def up(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Outcome
                 seed=wanted.seed,
                 max_users=wanted.max_users,
                 emit=watch,
+                through=keeping.through if keeping else None,
             )
             notes = (*served.notes, *served.loaded.notes)
             if served.source.engine == "embedded":

@@ -26,6 +26,10 @@ class ServerWatch:
         self._server = Server(url, timeout_s=ALIVE_TIMEOUT_S)
         self._reference = reference
 
+    def identity(self) -> dict[str, str]:
+        """The server's version and the digest of its model. Raises HostUnreachable, ModelUnavailable."""
+        return {"version": self._server.version(), "digest": self._server.find(self._reference).digest}
+
     def __call__(self, began_s: float, ended_s: float) -> tuple[str, ...]:
         """Raise HostUnreachable or ModelUnavailable when it is gone; a server that is merely slow is not gone."""
         del began_s, ended_s
