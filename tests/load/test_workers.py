@@ -69,7 +69,7 @@ def test_two_workers_share_the_users_and_lose_no_request(driving):
 
 
 def test_workers_users_add_up_from_the_first_second(driving):
-    """Nobody thinks, and a worker's users come a moment after the level was asked for: that moment is nobody's fault."""
+    """Nobody thinks, and a worker's users come a moment after the level was asked for: no fault of anybody's."""
     limits = ClientLimits(loop_lag_p99_s=9, schedule_delay_p99_s=9, cpu_share=9, residual=0.05)
     with driving(workers=2, think_s=0, output_tokens=200) as driver:  # an answer takes 0.8 s
         run = LoadProber(driver, limits=limits)(3, lambda look: look.now_s < 4 and not look.invalid, 20)

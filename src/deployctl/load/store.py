@@ -57,7 +57,7 @@ class SampleWriter:
         self._origin = origin_s
         self._schema = schema(origin_s)
         self._file: BinaryIO = path.open("xb", buffering=0)
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", _STREAM_LEVEL))
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", _STREAM_LEVEL), use_threads=False)
         self._writer = pa.ipc.new_stream(self._file, self._schema, options=options)
 
     def warm_up(self) -> None:
@@ -65,7 +65,7 @@ class SampleWriter:
         import pyarrow as pa
 
         batch = _to_batch([Sample(0, 0, 0.0)], [NO_READS], 0.0, self._schema)
-        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", _STREAM_LEVEL))
+        options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", _STREAM_LEVEL), use_threads=False)
         with pa.ipc.new_stream(pa.BufferOutputStream(), self._schema, options=options) as stream:
             stream.write_batch(batch)
 
