@@ -1,26 +1,25 @@
 """A hostile header is refused within a second and 200 MB: by a process of its own, whose limits the kernel keeps."""
 
+import json
 import struct
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 LIMITED = """
-import resource, sys, time
+import json, resource, sys
 from pathlib import Path
 from deployctl.errors import ModelUnavailable
 from deployctl.sizing.facts import from_file
 resource.setrlimit(resource.RLIMIT_DATA, (200_000_000, 200_000_000))
-used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-resource.setrlimit(resource.RLIMIT_CPU, (int(used) + 2, int(used) + 3))
-try:
-    from_file(Path(sys.argv[1]))
-except ModelUnavailable as error:
-    spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - used
-    print(f"{spent:.3f}")
-    print(error.message)
+for name in sys.argv[1:]:
+    began = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    try:
+        said = str(from_file(Path(name)).name)
+    except ModelUnavailable as error:
+        said = "refused: " + error.message
+    spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2]) - began
+    print(json.dumps([spent, said]), flush=True)
 """
 
 
@@ -53,14 +52,15 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_it_is_refused_within_a_second_and_200_mb(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / "hostile.gguf"
-    path.write_bytes(HOSTILE[kind])
+def test_each_is_refused_within_a_second_and_200_mb(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.gguf" for number in range(len(HOSTILE))]
+    for path, data in zip(files, HOSTILE.values(), strict=True):
+        path.write_bytes(data)
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", LIMITED, *map(str, files)], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    spent, said = done.stdout.splitlines()[:2]
-    assert float(spent) < 1.0  # CPU time, which a busy machine does not stretch
-    assert "hostile" in said
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    for kind, (spent, said) in zip(HOSTILE, answers, strict=True):
+        assert said.startswith("refused: "), kind
+        assert spent < 1.0, kind  # CPU time, which a busy machine does not stretch

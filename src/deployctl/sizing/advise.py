@@ -270,7 +270,8 @@ def _service(plan: Plan, fit: Fit, workload: Workload, calibration: Calibration 
     factor = 1.0
     if calibration is not None:
         speed, factor = calibration.apply(speed), calibration.factor
-    return speed, Service(fit.slots, speed.prefill_tok_s, lambda busy: step_seconds(fit, plan, held, busy) / factor)
+    steps = [step_seconds(fit, plan, held, busy) / factor for busy in range(1, fit.slots + 1)]
+    return speed, Service(fit.slots, speed.prefill_tok_s, lambda busy: steps[busy - 1])
 
 
 def _predict(service: Service, speed: Speed, workload: Workload, slo: SloEntry) -> Prediction:

@@ -18,6 +18,7 @@ from deployctl.catalog.workloads import Workload
 MOST_USERS = 4096
 QUANTILES = tuple((2 * i + 1) / 18 for i in range(9))
 SHORTEST_THOUGHT = 1e-3
+NEGLIGIBLE = 1e-12
 
 
 @dataclass(frozen=True)
@@ -58,26 +59,15 @@ def service_s(service: Service, workload: Workload, busy: int) -> float:
 
 def load(service: Service, workload: Workload, slo: SloEntry, users: int) -> Load:
     """Return what ``users`` users see."""
-    think = max(workload.think_s.expected(), SHORTEST_THOUGHT)
-    rates = [busy / service_s(service, workload, busy) for busy in range(1, service.slots + 1)]
-
-    def rate(present: int) -> float:
-        return rates[min(present, service.slots) - 1]
-
-    # An arriving request sees the system as if its user did not exist (arrival theorem).
-    seen = _stationary(users - 1, think, rate)
-    met = _meeting(service, workload, slo, users, rates[-1])
-    attainment = math.fsum(share * chance for share, chance in zip(seen, met, strict=True))
-    everyone = _stationary(users, think, rate)
-    throughput = math.fsum(share * rate(present) for present, share in enumerate(everyone) if present)
-    return Load(attainment, throughput)
+    return _Queue.of(service, workload, slo).load(users)
 
 
 def most_users(service: Service, workload: Workload, slo: SloEntry) -> int:
     """Return the largest number of users whose attainment reaches the SLO's; 0 when not even one does."""
+    queue = _Queue.of(service, workload, slo)
 
     def good(users: int) -> bool:
-        return load(service, workload, slo, users).attainment >= slo.attainment
+        return queue.attainment(users) >= slo.attainment
 
     if not good(1):
         return 0
@@ -90,32 +80,66 @@ def most_users(service: Service, workload: Workload, slo: SloEntry) -> int:
     return min(low, MOST_USERS)
 
 
-def _stationary(users: int, think: float, rate: Callable[[int], float]) -> Sequence[float]:
-    """Return the probability of 0, 1, … ``users`` requests in the system; in logarithms, so that nothing overflows."""
-    logs = [0.0]
-    for present in range(1, users + 1):
-        logs.append(logs[-1] + math.log((users - present + 1) / think) - math.log(rate(present)))
-    top = max(logs)
-    weights = [math.exp(value - top) for value in logs]
-    total = math.fsum(weights)
-    return [weight / total for weight in weights]
+@dataclass(frozen=True)
+class _Queue:
+    """What does not depend on the number of users: rates, and how long each kind of request may wait at each crowd.
 
+    ``rates[k]`` are answers per second with k + 1 slots busy; ``judged[k]`` has, for each quantile of the lengths, the
+    seconds that such a request may wait and its chance to get its tokens fast enough.
+    """
 
-def _meeting(service: Service, workload: Workload, slo: SloEntry, users: int, full_rate: float) -> list[float]:
-    """Return the probability that a request which finds 0, 1, … ``users - 1`` others meets every threshold."""
-    idle = min(users, service.slots)
-    met = [0.0] * users
-    crowds = [_Crowd.of(service, workload, present + 1) for present in range(idle)]
-    for quantile in QUANTILES:
-        prompt, answer = workload.prompt_tokens.quantile(quantile), workload.output_tokens.quantile(quantile)
-        for present, crowd in enumerate(crowds):
-            patience, chance = crowd.judge(workload, slo, prompt, answer)
-            met[present] += chance * (patience >= 0)
-        # Who finds every slot busy waits for one departure, two, …: Erlang times at the full rate.
-        patience, chance = _Crowd.of(service, workload, service.slots).judge(workload, slo, prompt, answer)
-        for ahead, in_time in enumerate(_erlang(users - idle, full_rate, patience)):
-            met[idle + ahead] += chance * in_time
-    return [chance / len(QUANTILES) for chance in met]
+    think: float
+    rates: tuple[float, ...]
+    judged: tuple[tuple[tuple[float, float], ...], ...]
+
+    @classmethod
+    def of(cls, service: Service, workload: Workload, slo: SloEntry) -> _Queue:
+        lengths = [(workload.prompt_tokens.quantile(q), workload.output_tokens.quantile(q)) for q in QUANTILES]
+        crowds = [_Crowd.of(service, workload, busy) for busy in range(1, service.slots + 1)]
+        return cls(
+            think=max(workload.think_s.expected(), SHORTEST_THOUGHT),
+            rates=tuple(busy / service_s(service, workload, busy) for busy in range(1, service.slots + 1)),
+            judged=tuple(
+                tuple(crowd.judge(workload, slo, prompt, answer) for prompt, answer in lengths) for crowd in crowds
+            ),
+        )
+
+    def load(self, users: int) -> Load:
+        throughput = math.fsum(
+            share * self._rate(present) for present, share in enumerate(self._stationary(users)) if present
+        )
+        return Load(self.attainment(users), throughput)
+
+    def attainment(self, users: int) -> float:
+        # An arriving request sees the system as if its user did not exist (arrival theorem).
+        seen = self._stationary(users - 1)
+        return math.fsum(share * chance for share, chance in zip(seen, self._meeting(users), strict=True))
+
+    def _rate(self, present: int) -> float:
+        return self.rates[min(present, len(self.rates)) - 1]
+
+    def _stationary(self, users: int) -> Sequence[float]:
+        """Return the probability of 0, 1, … ``users`` requests in the system; in logarithms: nothing overflows."""
+        logs = [0.0]
+        for present in range(1, users + 1):
+            logs.append(logs[-1] + math.log((users - present + 1) / self.think / self._rate(present)))
+        top = max(logs)
+        weights = [math.exp(value - top) for value in logs]
+        total = math.fsum(weights)
+        return [weight / total for weight in weights]
+
+    def _meeting(self, users: int) -> list[float]:
+        """Return the probability that a request which finds 0, 1, … ``users - 1`` others meets every threshold."""
+        slots = len(self.rates)
+        idle = min(users, slots)
+        met = [math.fsum(chance * (patience >= 0) for patience, chance in self.judged[k]) for k in range(idle)]
+        met += [0.0] * (users - idle)
+        if users > idle:
+            # Who finds every slot busy waits for one departure, two, …: Erlang times at the full rate.
+            for patience, chance in self.judged[-1]:
+                for ahead, in_time in enumerate(_erlang(users - idle, self.rates[-1], patience)):
+                    met[idle + ahead] += chance * in_time
+        return [chance / len(QUANTILES) for chance in met]
 
 
 @dataclass(frozen=True)
@@ -166,13 +190,19 @@ def _poisson_at_most(count: float, mean: float) -> float:
 
 
 def _erlang(most: int, rate: float, limit: float) -> list[float]:
-    """Return P(sum of n exponential times of ``rate`` <= ``limit``) for n = 1 … ``most``: a Poisson tail."""
+    """Return P(sum of n exponential times of ``rate`` <= ``limit``) for n = 1 … ``most``, as far as it is not 0.
+
+    A Poisson tail: 1 - P(N < n) for N of the mean rate × limit.
+    """
     if limit <= 0:
-        return [0.0] * most
+        return []
     mean = rate * limit
     chances: list[float] = []
-    tail = 1.0
+    tail, logarithm = 1.0, -mean
     for count in range(most):
-        tail -= math.exp(count * math.log(mean) - mean - math.lgamma(count + 1))
-        chances.append(min(1.0, max(0.0, tail)))
+        tail -= math.exp(logarithm)
+        if tail < NEGLIGIBLE:
+            break
+        chances.append(tail)
+        logarithm += math.log(mean / (count + 1))
     return chances
