@@ -1,9 +1,18 @@
+import math
+from itertools import pairwise
+from pathlib import Path
+
 import pytest
 
 from deployctl.capacity.probe import Slo
 from deployctl.capacity.search import Budget, Prior, search
 from deployctl.errors import UsageError
 from deployctl.events import ProbeEnded, ProbeMoved
+from deployctl.simulator.bench import baseline_prior
+from deployctl.simulator.prober import VirtualProber
+from deployctl.simulator.scenario import load_scenario
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 SLO = Slo(ttft_s=2.0, attainment=0.95)  # M/M/2//N, service 1 s, think 5 s: capacity 8 in closed form
 
@@ -65,6 +74,25 @@ def test_a_level_that_is_void_twice_ends_the_search_as_invalid(repairman):
     result = search(repairman(invalid_probes=9), SLO, Prior(8, 2), Budget(4 * 3600))
     assert (result.status, result.certified_users) == ("invalid", 0)
     assert len(result.probes) == 2
+
+
+def test_visits_to_one_level_in_a_row_are_one_probe_with_all_their_requests():
+    # Users start anew in step with a fitted model of the host: a level is left and visited again at once.
+    scenario = load_scenario(BENCHMARKS / "scenarios" / "reference.yml")
+    again = 0
+    for seed in range(4):
+        prober = VirtualProber(scenario, seed)
+        ended = []
+        prior = baseline_prior(prober)
+        result = search(prober, scenario.slo.to_slo(), prior, Budget(mode="certify"), emit=ended.append)
+        levels = [probe.users for probe in result.probes]
+        assert all(a != b for a, b in pairwise(levels))
+        events = [event for event in ended if isinstance(event, ProbeEnded)]
+        assert math.fsum(event.seconds for event in events) == pytest.approx(
+            math.fsum(p.seconds for p in result.probes)
+        )
+        again += len(events) - len(levels)
+    assert again > 0  # some of them did go back to a level
 
 
 def test_every_second_is_accounted_for(repairman):

@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 
 from deployctl.capacity.control import Control
-from deployctl.capacity.twin import Demand, Twin, busiest, demand_of, fit, forecast
+from deployctl.capacity.probe import Slo
+from deployctl.capacity.twin import Demand, Twin, busiest, demand_of, fit, forecast, sensitivity
 from deployctl.simulator.prober import VirtualProber
 from deployctl.simulator.scenario import parse_scenario
 
-# The reference case of the issue: N* = 11 by an independent program.
+# The reference case: N* = 11 by an independent program.
 REFERENCE = {
     "name": "reference",
     "server": {"slots": 4, "prefill_tokens_per_s": 850, "decode_tokens_per_s": [40.0, 69.6, 92.3, 110.3]},
@@ -84,3 +85,8 @@ def test_a_wrong_twin_still_deviates_by_nothing_on_average():
         means.append(slow.deviations(looks[-1], mean)[25:].mean())
     error = np.hypot(np.std(means, ddof=1) / np.sqrt(len(means)), doubt)
     assert abs(np.mean(means)) < 3.5 * error
+
+
+@pytest.mark.parametrize("ttft_s", [1e-6, 1e6])
+def test_where_all_or_nothing_misses_the_speed_makes_no_difference(ttft_s):
+    assert sensitivity(EXACT, DEMAND, Slo(ttft_s=ttft_s), 3) == 0.0

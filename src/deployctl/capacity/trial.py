@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import numpy as np
 
 from deployctl.capacity.attainment import FACTORS, misses
 from deployctl.capacity.control import Control
@@ -97,22 +100,29 @@ class Trial:
     def _passes(self, found: Evidence) -> bool:
         return found.cycles >= LEAST_CYCLES and found.for_passing(self.slo.attainment) >= self._need_pass
 
-    def close(self, run: ProbeRun) -> ProbeSummary:
-        """Sum the probe up. Reasons to distrust it outrank whatever it decided."""
+    def close(self, run: ProbeRun, before: Visit | None = None) -> tuple[ProbeSummary, Visit]:
+        """Sum the probe up, together with the visit just ``before`` it to the same level, and say what to hand on.
+
+        Reasons to distrust the probe outrank whatever it decided.
+        """
         tripped = () if self._tripped is None else (self._tripped,)
         reasons = tuple(dict.fromkeys((*run.last.invalid, *run.invalid_reasons, *tripped)))
         if reasons:
             self.verdict = "invalid"
             self.series = self._earlier
         found = self.evidence
-        kept = _after(run.last.requests, self.warm_until_s)
-        seconds = max(run.last.now_s - self.warm_until_s, 1e-9)
+        own = _after(run.last.requests, self.warm_until_s)
+        steady_s = max(run.last.now_s - self.warm_until_s, 1e-9)
+        visit = Visit(own, steady_s, len(run.last.requests) - len(own), run.seconds)
+        if before is not None:
+            visit = before + visit
+        kept = visit.kept
         broken = misses(kept, self.slo)
-        return ProbeSummary(
+        summary = ProbeSummary(
             users=self.users,
             verdict=self.verdict,
             requests=found.requests,
-            discarded=len(run.last.requests) - len(kept),
+            discarded=visit.discarded,
             effective_n=found.effective_n,
             attainment=found.attainment,
             attainment_low=found.low,
@@ -120,22 +130,35 @@ class Trial:
             ttft_s=percentiles(kept.ttft_s),
             tpot_s=percentiles(kept.tpot_s),
             e2e_s=percentiles(kept.e2e_s),
-            tokens_per_s=float(kept.output_tokens[kept.ok].sum()) / seconds,
+            tokens_per_s=float(kept.output_tokens[kept.ok].sum()) / visit.steady_s,
             invalid_reasons=reasons,
-            seconds=run.seconds,
+            seconds=visit.seconds,
             broken_by={name: int(broken[name].sum()) for name in FACTORS},
+        )
+        return summary, visit
+
+
+@dataclass(frozen=True, eq=False)
+class Visit:
+    """The steady requests of a visit to a level, the seconds in which they began, the rest, and the host time."""
+
+    kept: Requests
+    steady_s: float
+    discarded: int
+    seconds: float
+
+    def __add__(self, other: Visit) -> Visit:
+        kept = Requests(
+            *(
+                np.concatenate([getattr(self.kept, field.name), getattr(other.kept, field.name)])
+                for field in fields(Requests)
+            )
+        )
+        return Visit(
+            kept, self.steady_s + other.steady_s, self.discarded + other.discarded, self.seconds + other.seconds
         )
 
 
 def _after(requests: Requests, start_s: float) -> Requests:
     keep = requests.start_s >= start_s
-    return Requests(
-        requests.user[keep],
-        requests.start_s[keep],
-        requests.ttft_s[keep],
-        requests.tpot_s[keep],
-        requests.e2e_s[keep],
-        requests.ok[keep],
-        requests.prompt_tokens[keep],
-        requests.output_tokens[keep],
-    )
+    return Requests(*(getattr(requests, field.name)[keep] for field in fields(Requests)))

@@ -215,7 +215,7 @@ def sensitivity(twin: Twin, demand: Demand, slo: Slo, users: int, requests: int 
         float(play(scenario_of(twin.at_speed(speed), demand, slo), users, slo, requests, seed=3).mean())
         for speed in (1.0 - _NUDGE, 1.0 + _NUDGE)
     )
-    miss = max((slow + fast) / 2.0, 1.0 / requests)
+    miss = min(max((slow + fast) / 2.0, 1.0 / requests), 1.0 - 1.0 / requests)
     slope = (slow - fast) / (2.0 * _NUDGE)
     return slope**2 / (miss * (1.0 - miss))
 

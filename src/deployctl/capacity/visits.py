@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from deployctl.capacity.evidence import Evidence
 from deployctl.capacity.guide import Guide
-from deployctl.capacity.probe import Look, Prober, Slo, Verdict
+from deployctl.capacity.probe import Look, Prober, ProbeRun, Slo, Verdict
 from deployctl.capacity.result import ProbeSummary
 from deployctl.capacity.steadiness import Pace
-from deployctl.capacity.trial import Trial
+from deployctl.capacity.trial import Trial, Visit
 from deployctl.events import Emit, ProbeEnded, Warned
 from deployctl.stats.wander import STILL
 
@@ -36,6 +36,7 @@ class Visits:
         self._emit = emit
         self._looks: list[Look] = []
         self._witnessed: list[Look] = []  # void probes too
+        self._visit: Visit | None = None  # the last one, if it was valid
         self.wander = STILL  # how the host's speed wanders, as far as is known
         self._checked = 0  # requests at the last check for drift
 
@@ -73,8 +74,7 @@ class Visits:
         )
         allowed = max(1.0, self.left_s - self._drain_reserve(level))
         run = self._prober(level, trial.go_on, allowed)
-        summary = trial.close(run)
-        self.probes.append(summary)
+        summary = self._summed(trial, run)
         self._witnessed.append(run.last)
         self.drifted |= any(reason.startswith("drift") for reason in summary.invalid_reasons)
         if summary.verdict != "invalid":
@@ -94,11 +94,26 @@ class Visits:
                 summary.attainment,
                 summary.attainment_low,
                 summary.attainment_high,
-                summary.seconds,
+                run.seconds,
                 "; ".join(summary.invalid_reasons),
             )
         )
         return summary.verdict, trial.evidence
+
+    def _summed(self, trial: Trial, run: ProbeRun) -> ProbeSummary:
+        """The probe's summary, kept; one with the visit just before it to the same level, where both are valid.
+
+        A level is left for a moment so that its users start anew, in step with the twin: for whoever reads, one probe.
+        """
+        before = self._visit if self.probes and self.probes[-1].users == run.users else None
+        summary, visit = trial.close(run, before)
+        if summary.verdict == "invalid":
+            summary, _ = trial.close(run)
+            before = self._visit = None
+        else:
+            self._visit = visit
+        self.probes = [*(self.probes if before is None else self.probes[:-1]), summary]
+        return summary
 
     def _unsteady(self, look: Look, now: bool) -> str | None:
         seen = sum(len(past.requests) for past in self._witnessed) + len(look.requests)

@@ -119,7 +119,7 @@ def _hold(rate: float, arrivals: Arrivals, question: Question, ready: Driving, e
                 emit=_in_rates(emit, "rate", rate / at_once),
             )
             run = prober(at_once, trial.go_on, budget)
-            summary = trial.close(run)
+            summary, _ = trial.close(run)
             probes.append(rate_probe(summary, rate))
             notes += run.notes
             if summary.verdict != "invalid":
