@@ -29,7 +29,7 @@ from deployctl.sizing.memory import cpu_parts
 from deployctl.sizing.speed import BAND_CPU_MEASURED, cpu_engine, prefill_tok_s, step_s
 
 ROOT = Path(__file__).parents[1]
-SLOTS, CONTEXT, TOKENS, PROMPT = 4, 1024, 96, 400
+SLOTS, CONTEXT, TOKENS, PROMPT = 4, 1024, 64, 300
 
 
 def bandwidth(cpus: int) -> float:

@@ -1,6 +1,8 @@
 import pytest
 
 from deployctl.catalog.catalog import Catalog
+from deployctl.catalog.models import ModelEntry
+from deployctl.sizing.show import from_show
 from deployctl.sizing.weights import file_bytes, tensors
 
 # Sizes of the file's tensors as llama.cpp prints them, in GiB and bits per weight.
@@ -63,3 +65,38 @@ def test_a_mixture_s_active_parameters_are_those_of_the_model_card(catalog: Cata
         active = catalog.model(name).active_parameters
         assert active is not None
         assert active / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def deepseek(**facts: int) -> ModelEntry:
+    return from_show(
+        {"general.architecture": "deepseek2"} | {f"deepseek2.{key}": value for key, value in facts.items()}
+    )
+
+
+def test_deepseek_has_the_parameters_of_its_card_in_all_and_per_token() -> None:
+    # DeepSeek-R1's model card: 671 B parameters, 37 B of them activated for a token; its config.json has the facts.
+    r1 = deepseek(
+        **{
+            "block_count": 61, "embedding_length": 7168, "feed_forward_length": 18432, "context_length": 163840,
+            "vocab_size": 129280, "attention.head_count": 128, "attention.head_count_kv": 1,
+            "attention.key_length": 576, "attention.value_length": 512, "attention.key_length_mla": 192,
+            "attention.value_length_mla": 128, "attention.kv_lora_rank": 512, "attention.q_lora_rank": 1536,
+            "rope.dimension_count": 64, "expert_count": 256, "expert_used_count": 8, "expert_shared_count": 1,
+            "expert_feed_forward_length": 2048, "leading_dense_block_count": 3,
+        }
+    )  # fmt: skip
+    assert r1.parameters == pytest.approx(671e9, rel=0.005)
+    assert r1.active_parameters == pytest.approx(37e9, rel=0.03)
+    # DeepSeek-V2-Lite's card: 15.7 B in all, 2.4 B activated (the input embedding of 0.2 B is not counted here).
+    lite = deepseek(
+        **{
+            "block_count": 27, "embedding_length": 2048, "feed_forward_length": 10944, "context_length": 163840,
+            "vocab_size": 102400, "attention.head_count": 16, "attention.head_count_kv": 1,
+            "attention.key_length": 576, "attention.value_length": 512, "attention.key_length_mla": 192,
+            "attention.value_length_mla": 128, "attention.kv_lora_rank": 512, "rope.dimension_count": 64,
+            "expert_count": 64, "expert_used_count": 6, "expert_shared_count": 2, "expert_feed_forward_length": 1408,
+            "leading_dense_block_count": 1,
+        }
+    )  # fmt: skip
+    assert lite.parameters == pytest.approx(15.7e9, rel=0.01)
+    assert lite.active_parameters == pytest.approx(2.4e9, rel=0.05)

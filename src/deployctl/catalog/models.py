@@ -45,10 +45,17 @@ class Variant(Entry):
 
 
 class Mla(Entry):
-    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one compressed key/value per token and layer."""
+    """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one compressed key/value per token and layer.
+
+    ``key_length`` (with its rotary part) and ``value_length`` are those of a head before compression, ``q_lora_rank``
+    the latent of the queries (None: they have none). Only sizes and speed depend on these three; memory does not.
+    """
 
     kv_lora_rank: int = Field(gt=0)
     rope_length: int = Field(ge=0)
+    q_lora_rank: int | None = Field(default=None, gt=0)
+    key_length: int | None = Field(default=None, gt=0)
+    value_length: int | None = Field(default=None, gt=0)
 
 
 class ModelEntry(Entry):
@@ -58,7 +65,9 @@ class ModelEntry(Entry):
     the others to the window only (1: all layers are full); ``windowed`` says it layer by layer instead, where no rule
     does, and ``window_key_length`` and ``window_value_length`` are the heads of those layers where they differ. A layer
     with 0 ``kv_heads`` keeps no cache: it borrows another's, or it is one of ``recurrent_layers``, each of which keeps
-    ``state_elements`` numbers in f32 per slot. ``active_parameters`` are read per token (None: all).
+    ``state_elements`` numbers in f32 per slot. ``active_parameters`` are read per token (None: all). The first
+    ``dense_layers`` of a mixture have one feed-forward of ``dense_feed_forward``; ``shared_experts`` are used by every
+    token beside the picked ones.
     """
 
     name: str
@@ -82,6 +91,9 @@ class ModelEntry(Entry):
     state_elements: int = Field(default=0, ge=0)
     experts: int = Field(default=0, ge=0)
     experts_used: int = Field(default=0, ge=0)
+    shared_experts: int = Field(default=0, ge=0)
+    dense_layers: int = Field(default=0, ge=0)
+    dense_feed_forward: int | None = Field(default=None, gt=0)
     mla: Mla | None = None
     vocabulary: int = Field(gt=0)
     context: int = Field(gt=0)

@@ -50,6 +50,7 @@ def command(
     from deployctl.cli.output import print_json
     from deployctl.jobs.facts import fallback, find_facts
     from deployctl.jobs.order import ask
+    from deployctl.jobs.reach import SANDBOX
     from deployctl.jobs.wanted import KvType, Wanted
     from deployctl.sizing.advise import advise, cheapest
     from deployctl.sizing.words import say
@@ -89,6 +90,7 @@ def command(
     else:
         found = advise(
             sold, facts.model, question.workload, question.slo,
+            last_logits=sold.id == SANDBOX,
             users=users, calibration=calibrations.get(sold.id), plans=catalog.plans.values(),
             models=catalog.models.values(), lang=tongue, **asked,  # type: ignore[arg-type]
         )  # fmt: skip

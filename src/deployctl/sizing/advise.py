@@ -325,7 +325,8 @@ def _hardware(
             said.append(say("better_plan", lang, plan=other.id, price=price_words(other, lang), predicted=holds))
             hint, hardware = f"--plan {other.id}", "gpu" if other.gpus else "cpu"
         elif plans:
-            said.append(say("no_plan", lang, users=wanted, model=asked.model.name, slo=asked.slo.name))
+            key = "no_plan" if wanted > 1 else "no_plan_one"
+            said.append(say(key, lang, users=wanted, model=asked.model.name, slo=asked.slo.name))
     elif plan.gpus:
         said.append(say("gpu_good", lang, users=predicted.users, seconds=seconds))
         enough = _cpu_instead(plan, asked, plans)

@@ -206,7 +206,8 @@ def _why(question: Question, fit: Fit, candidates: Sequence[str], *, met: bool) 
         if question.plan is not None and not question.slots_asked:
             more = fit_at(question, fit.variant, fit.slots + 1)
             fits = more.fits and more.fully_on_gpu == fit.fully_on_gpu
-            sentence += "; " + say("slots_speed" if fits else "slots_memory", lang)
+            most = fit.slots >= _steps(question.capacity)[-1]
+            sentence += "; " + say("slots_memory" if not fits else "slots_most" if most else "slots_speed", lang)
         reasons.append(sentence)
     if question.capacity.gpus and not fit.fully_on_gpu:
         reasons.append(say("split", lang, on_gpu=fit.gpu_layers, layers=fit.model.layers + 1))

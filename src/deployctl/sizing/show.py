@@ -103,6 +103,9 @@ def from_show(
         "forced_slots": 1 if architecture.startswith(ONE_SLOT) else None,
         "experts": whole("expert_count", 0),
         "experts_used": whole("expert_used_count", 0),
+        "shared_experts": whole("expert_shared_count", 0),
+        "dense_layers": whole("leading_dense_block_count", 0),
+        "dense_feed_forward": whole("feed_forward_length", 0) or None,
         "vocabulary": vocabulary,
         "context": whole("context_length"),
         "tied_embeddings": architecture in TIED,
@@ -113,7 +116,13 @@ def from_show(
     # Files converted before llama.cpp knew how (April 2025) lack the key: their cache holds every head in full.
     rank = whole("attention.kv_lora_rank", 0)
     if rank and (f"{architecture}.attention.key_length_mla" in model_info or kv_heads == 1):
-        facts["mla"] = {"kv_lora_rank": rank, "rope_length": whole("rope.dimension_count", 64)}
+        facts["mla"] = {
+            "kv_lora_rank": rank,
+            "rope_length": whole("rope.dimension_count", 64),
+            "q_lora_rank": whole("attention.q_lora_rank", 0) or None,
+            "key_length": whole("attention.key_length_mla", facts["key_length"]),
+            "value_length": whole("attention.value_length_mla", facts["value_length"]),
+        }
     variant = _variant(model_info, quantization)
     parameters = model_info.get("general.parameter_count")
     facts |= {"parameters": parameters, "default": variant}
@@ -188,7 +197,7 @@ def _active(facts: Mapping[str, Any]) -> int | None:
     if not facts["experts"] or not facts["experts_used"]:
         return None
     one_expert = 3 * facts["embedding"] * (facts["feed_forward"] or 4 * facts["embedding"])
-    idle = (facts["experts"] - facts["experts_used"]) * one_expert * facts["layers"]
+    idle = (facts["experts"] - facts["experts_used"]) * one_expert * (facts["layers"] - facts["dense_layers"])
     table = 0 if facts.get("tied_embeddings") else facts["vocabulary"] * facts["embedding"]
     active = int(facts["parameters"]) - idle - table
     return active if active > 0 else None

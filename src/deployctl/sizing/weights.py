@@ -77,13 +77,15 @@ def table_bytes(model: ModelEntry, variant: str) -> int:
 def tensors(model: ModelEntry) -> Iterator[Tensor]:
     """Yield the weight matrices that the facts imply."""
     width = model.embedding
-    feed_forward = model.feed_forward or 4 * width
-    experts = max(1, model.experts)
     table = model.vocabulary * width
     yield Tensor("token_embd", None, width, table)
     if not model.tied_embeddings:
         yield Tensor("output", None, width, table)
     for layer, kv_heads in enumerate(model.kv_heads_by_layer):
+        if model.mla is not None:
+            yield from _latent_attention(model, layer)
+            yield from _feed_forward(model, layer)
+            continue
         queries, values = model.heads * model.key_length, model.heads * model.value_length
         keys_values = kv_heads * (model.key_length + model.value_length)
         if model.architecture in FUSED:
@@ -93,9 +95,38 @@ def tensors(model: ModelEntry) -> Iterator[Tensor]:
             yield Tensor("attn_k", layer, width, width * kv_heads * model.key_length)
             yield Tensor("attn_v", layer, width, width * kv_heads * model.value_length)
         yield Tensor("attn_output", layer, values, values * width)
-        yield Tensor("ffn_gate", layer, width, experts * width * feed_forward)
-        yield Tensor("ffn_up", layer, width, experts * width * feed_forward)
-        yield Tensor("ffn_down", layer, feed_forward, experts * width * feed_forward)
+        yield from _feed_forward(model, layer)
+
+
+def _feed_forward(model: ModelEntry, layer: int) -> Iterator[Tensor]:
+    width, length, count = model.embedding, model.feed_forward or 4 * model.embedding, max(1, model.experts)
+    if layer < model.dense_layers:
+        length, count = model.dense_feed_forward or length, 1
+    yield Tensor("ffn_gate", layer, width, count * width * length)
+    yield Tensor("ffn_up", layer, width, count * width * length)
+    yield Tensor("ffn_down", layer, length, count * width * length)
+    if model.shared_experts and layer >= model.dense_layers:
+        shared = model.shared_experts * width * length
+        yield Tensor("ffn_gate", layer, width, shared)
+        yield Tensor("ffn_up", layer, width, shared)
+        yield Tensor("ffn_down", layer, length, shared)
+
+
+def _latent_attention(model: ModelEntry, layer: int) -> Iterator[Tensor]:
+    """Yield the matrices of latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1)."""
+    mla = model.mla
+    assert mla is not None
+    width, rank = model.embedding, mla.kv_lora_rank
+    keys, values = mla.key_length or model.key_length, mla.value_length or model.value_length
+    queries = model.heads * keys
+    if mla.q_lora_rank is not None:
+        yield Tensor("attn_q", layer, width, width * mla.q_lora_rank)
+        yield Tensor("attn_q", layer, mla.q_lora_rank, mla.q_lora_rank * queries)
+    else:
+        yield Tensor("attn_q", layer, width, width * queries)
+    yield Tensor("attn_kv", layer, width, width * (rank + mla.rope_length))
+    yield Tensor("attn_kv", layer, rank, rank * model.heads * (keys - mla.rope_length + values))
+    yield Tensor("attn_output", layer, model.heads * values, model.heads * values * width)
 
 
 def tensor_type(model: ModelEntry, variant: str, tensor: Tensor) -> str:

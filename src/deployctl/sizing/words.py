@@ -118,6 +118,10 @@ SENTENCES: dict[str, dict[Lang, str]] = {
         "en": "more would make every answer slower than it is worth",
         "es": "más harían cada respuesta más lenta de lo que vale",
     },
+    "slots_most": {
+        "en": "that is the most that is set: nothing was measured beyond",
+        "es": "es lo máximo que se configura: más allá no se midió nada",
+    },
     "slots_forced": {
         "en": "1 slot: Ollama gives the family {family} no more, so requests are answered one after the other",
         "es": "1 slot: Ollama no da más a la familia {family}, así que las peticiones se atienden una tras otra",
@@ -210,6 +214,10 @@ SENTENCES: dict[str, dict[Lang, str]] = {
         "sell it",
         "es": "en el extremo bajo de la predicción sostiene {low}, menos que los {users} pedidos: mida antes de "
         "venderlo",
+    },
+    "no_plan_one": {
+        "en": "no plan of the catalogue is predicted to hold even one user of {model} under the SLO {slo}",
+        "es": "ningún plan del catálogo sostiene ni un usuario de {model} con el SLO {slo}, según la predicción",
     },
     "calibrated": {
         "en": "calibrated from {runs} measured on {what}: speeds × {factor:.2f}",
