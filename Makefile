@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench lock wheel clean system-demo system-test
+.PHONY: help demo test test-matrix check format bench lock wheel clean system-demo system-test
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,9 @@ demo: system-demo $(READY) ## the whole job on this machine, no server needed
 
 test: system-test $(READY) ## run every test that this machine can run
 	$(BIN)/python -m pytest
+
+test-matrix: system-test $(READY) ## every way in on every system (lab hosts, root)
+	DEPLOYCTL_TEST_MATRIX=1 $(BIN)/python -m pytest tests/e2e/test_lab_matrix.py
 
 check: system-demo $(READY) ## ruff, format, mypy, yamllint, ansible-lint
 	$(BIN)/ruff check .

@@ -73,7 +73,28 @@ class ProbeEnded:
     reason: str = ""
 
 
-Event = StepStarted | StepProgress | StepFinished | Warned | ProbeMoved | ProbeEnded
+@dataclass(frozen=True)
+class HostMoved:
+    """One of several hosts that are worked on at once moved on; the figures are those of StepProgress."""
+
+    host: str
+    message: str
+    current: float | None = None
+    total: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class HostEnded:
+    """The work on one of several hosts ended after ``seconds`` of wall time; ``detail`` says why it failed."""
+
+    host: str
+    outcome: Outcome
+    seconds: float
+    detail: str = ""
+
+
+Event = StepStarted | StepProgress | StepFinished | Warned | ProbeMoved | ProbeEnded | HostMoved | HostEnded
 Emit = Callable[[Event], None]
 
 

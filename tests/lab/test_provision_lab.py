@@ -77,6 +77,7 @@ class Life:
     after_purge: frozenset[str]
     purge_again: Play
     processes_after: str
+    exposure: float
 
 
 @contextmanager
@@ -133,6 +134,8 @@ def life(lab_base: Path, lab_key: Path, tmp_path_factory: pytest.TempPathFactory
         pid = re.search(r"MainPID=(\d+)", shown)
         environment = host.run(f"tr '\\0' '\\n' </proc/{pid[1] if pid else 0}/environ").stdout
         unit = host.run("systemctl cat ollama").stdout
+        rated = host.run("systemd-analyze security ollama --no-pager | tail -n 1").stdout
+        exposure = float(re.findall(r"(\d+\.\d+)", rated)[-1])
         listening = host.run("ss -Hltn").stdout
         served = ask(target)
         host.reboot()
@@ -158,6 +161,7 @@ def life(lab_base: Path, lab_key: Path, tmp_path_factory: pytest.TempPathFactory
         after_purge=after_purge,
         purge_again=purge_again,
         processes_after=processes,
+        exposure=exposure,
     )
 
 
@@ -185,6 +189,12 @@ def test_the_server_listens_on_the_loopback_only(life: Life) -> None:
 
 def test_the_model_answers_through_the_tunnel_with_the_context_that_was_set(life: Life) -> None:
     assert life.served == Answer(tokens=5, reason="length", slots_context=1024)
+
+
+def test_the_server_is_confined_and_serves_all_the_same(life: Life) -> None:
+    # systemd's own scale, from 0 (nothing can be done) to 10; the official unit is rated above 9.
+    assert life.exposure <= 2.5
+    assert life.served.tokens == 5
 
 
 def test_the_model_is_served_again_after_a_reboot(life: Life) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from deployctl.errors import HostUnreachable, ProvisionError
 from deployctl.events import StepProgress, discard
 from deployctl.hosts.secrets import Secrets
 from deployctl.provision.deploy import ModelFiles, provision
+from deployctl.provision.playbook import run_playbook
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project, shipped_root
 
@@ -72,6 +74,8 @@ def test_a_dry_run_on_a_bare_host_names_every_change_and_makes_none(host):
     before = host.files()
     play = host.provision(dry_run=True)
     assert changed(play) == [
+        "Create the folder of the drop-in",
+        "Write the confinement as a drop-in",
         "Create the user that runs Ollama",
         "Create the models directory",
         "Install the archive",
@@ -89,7 +93,7 @@ def test_a_dry_run_on_a_bare_host_names_every_change_and_makes_none(host):
 
 def test_with_the_password_it_is_provisioned_and_a_second_run_changes_nothing(host):
     first = host.provision()
-    assert len(changed(first)) == 8
+    assert len(changed(first)) == 9
     assert host.environment()["OLLAMA_NUM_PARALLEL"] == "3"
     assert host.lab.run("systemctl is-enabled ollama").stdout.strip() == "enabled"
     assert changed(host.provision()) == []
@@ -184,3 +188,62 @@ def test_a_server_that_cannot_start_is_quoted_from_its_journal(host):
     finally:
         host.lab.run("systemctl stop squatter")
     host.provision(slots=2)
+
+
+@pytest.fixture
+def close_ports(host, tmp_path):
+    """Run the firewall of the role hardening alone; ``rules`` replaces its template."""
+
+    def run(rules="", **variables):
+        playbooks = tmp_path / "project" / "playbooks"
+        templates = playbooks / "roles" / "hardening" / "templates"
+        templates.mkdir(parents=True, exist_ok=True)
+        if rules:
+            (templates / "firewall.nft.j2").write_text(rules)
+        (playbooks / "own.yml").write_text(
+            "- hosts: all\n  gather_facts: false\n  roles:\n    - role: hardening\n"
+            "      vars: {hardening_unit: false, hardening_firewall: true}\n"
+        )
+        return run_playbook(
+            "own.yml",
+            replace(host.target, secrets=Secrets(sudo=PASSWORD)),
+            variables,
+            project=Project(tmp_path / "project"),
+            log=host.log,
+            emit=discard,
+            step="x",
+        )
+
+    yield run
+    host.lab.run("systemctl disable --now deployctl-firewall; rm -rf /etc/deployctl", check=False)
+
+
+def opens(host, port):
+    try:
+        socket.create_connection((host.lab.address, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def test_a_firewall_closes_what_nobody_asked_for_and_leaves_ssh_open_after_a_restart_of_it_too(host, close_ports):
+    for port in (8098, 8099):
+        host.lab.run(f"systemd-run --unit listen-{port} python3 -m http.server {port}")
+    host.lab.run("sleep 1")
+    assert opens(host, 8099)
+    first = close_ports(hardening_open_ports=[8098])
+    assert first.changed > 0
+    assert (opens(host, 22), opens(host, 8098), opens(host, 8099)) == (True, True, False)
+    assert close_ports(hardening_open_ports=[8098]).changed == 0
+    host.lab.run("systemctl restart deployctl-firewall; systemctl stop listen-8098 listen-8099")
+    assert host.lab.ssh("echo in").stdout == "in\n"
+    assert host.lab.run("systemctl is-enabled deployctl-firewall").stdout.strip() == "enabled"
+
+
+def test_rules_that_would_lock_everybody_out_are_taken_back_by_the_host_itself(host, close_ports, wait_for):
+    shut = "table inet deployctl {\n chain input {\n type filter hook input priority 10; policy drop;\n }\n}\n"
+    with pytest.raises(ProvisionError, match=r"Come back over a new one|Keep the rules"):
+        close_ports(rules=shut, hardening_rollback_s=10)
+    wait_for(lambda: opens(host, 22))
+    assert host.lab.ssh("echo in").stdout == "in\n"
+    assert host.lab.run("systemctl is-enabled deployctl-firewall", check=False).stdout.strip() != "enabled"

@@ -17,6 +17,7 @@ def command(
         str | None, typer.Option("--plan", help="The plan whose host is meant (sandbox, for example).")
     ] = None,
     host: opt.Host = None,
+    limit: opt.Limit = None,
     key: opt.KeyFile = None,
     passphrase: opt.Passphrase = None,
     password: opt.Password = None,
@@ -27,11 +28,17 @@ def command(
     purge: Annotated[bool, typer.Option("--purge", help="Remove models, user and home as well.")] = False,
 ) -> None:
     """Stop the engine and remove what provisioning put on a host; models stay unless --purge."""
+    from functools import partial
+
     from deployctl.cli.answers import show_provisioned
+    from deployctl.cli.fleet import on_fleet
     from deployctl.cli.output import progress
     from deployctl.jobs.provision import down
 
     world = globals_of(ctx)
+    if limit is not None:
+        on_fleet(ctx, partial(down, purge=purge))
+        return
     with progress(verbose=world.verbose) as emit:
         done = down(
             wanted_of(ctx),

@@ -13,6 +13,12 @@ Host = Annotated[
     str | None, typer.Option("--host", help="user@address[:port], or a name of inventory/hosts.yml.", metavar="HOST")
 ]
 KeyFile = Annotated[Path | None, typer.Option("--key", help="The private key to log in with.", dir_okay=False)]
+Limit = Annotated[
+    str | None,
+    typer.Option(
+        "--limit", help="Many hosts at once: names or globs of inventory/hosts.yml, by commas.", metavar="NAMES"
+    ),
+]
 _WHENCE = "ask, env:NAME or fd:N"
 Passphrase = Annotated[str | None, typer.Option("--passphrase", help=f"The key's passphrase: {_WHENCE}.")]
 Password = Annotated[str | None, typer.Option("--password", help=f"Log in with a password: {_WHENCE}.")]

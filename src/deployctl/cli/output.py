@@ -16,7 +16,18 @@ from rich.status import Status
 from rich.table import Table
 
 from deployctl.errors import DeployctlError
-from deployctl.events import Emit, Event, ProbeEnded, ProbeMoved, StepFinished, StepProgress, StepStarted, Warned
+from deployctl.events import (
+    Emit,
+    Event,
+    HostEnded,
+    HostMoved,
+    ProbeEnded,
+    ProbeMoved,
+    StepFinished,
+    StepProgress,
+    StepStarted,
+    Warned,
+)
 from deployctl.units import format_bytes, format_seconds
 
 QUIET_S = 5.0  # nothing is silent for longer than this
@@ -116,6 +127,7 @@ class Face:
         self._titles: dict[str, str] = {}
         self._running: list[str] = []
         self._said = time.monotonic()
+        self._hosts: dict[str, tuple[str, float]] = {}  # what each of several hosts is at, and when that was printed
 
     def close(self) -> None:
         """End the live line."""
@@ -138,6 +150,12 @@ class Face:
                 self.close()
                 line = f"{MARKS[outcome]} {step:<10} {escape(detail or self._titles.get(step, step))}"
                 self._line(line, format_seconds(seconds))
+            case HostMoved(host, message, current, total, unit):
+                amount = _amount(StepProgress(host, message, current, total, unit))
+                self._fleet(host, f"{message}{amount}")
+            case HostEnded(host, outcome, seconds, detail):
+                self._hosts.pop(host, None)
+                self._line(f"{MARKS[outcome]} {escape(host):<20} {escape(detail or outcome)}", format_seconds(seconds))
             case Warned(message):
                 self._say(f"[yellow]![/] {escape(message)}")
             case ProbeMoved(users, requests, attainment, low, high):
@@ -151,6 +169,19 @@ class Face:
                 self._line(text, format_seconds(seconds))
                 if reason:
                     self._say(f"             [dim]{escape(reason)}[/]")
+
+    def _fleet(self, host: str, message: str) -> None:
+        """One line for each host: live on a terminal, else as each has something to say, at most every 5 s."""
+        now = time.monotonic()
+        _, printed = self._hosts.get(host, ("", now - QUIET_S))
+        if self._console.is_terminal:
+            self._hosts[host] = (message, printed)
+            self._now("\n".join(f"{name:<20} {text}" for name, (text, _) in self._hosts.items()))
+            return
+        if self._verbose > 0 or now - printed >= QUIET_S:
+            self._say(f"  {escape(host)}: {escape(message)}")
+            printed = now
+        self._hosts[host] = (message, printed)
 
     def _line(self, left: str, right: str) -> None:
         from rich.text import Text

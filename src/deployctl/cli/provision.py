@@ -14,6 +14,7 @@ def command(
     plan: opt.PlanId,
     model: opt.ModelRef,
     host: opt.Host = None,
+    limit: opt.Limit = None,
     key: opt.KeyFile = None,
     passphrase: opt.Passphrase = None,
     password: opt.Password = None,
@@ -37,10 +38,14 @@ def command(
 ) -> None:
     """Install and start the engine and the model on a host, sized for the plan; measure nothing."""
     from deployctl.cli.answers import show_provisioned
+    from deployctl.cli.fleet import on_fleet
     from deployctl.cli.output import progress
     from deployctl.jobs.provision import provision
 
     world = globals_of(ctx)
+    if limit is not None:
+        on_fleet(ctx, provision)
+        return
     with progress(verbose=world.verbose) as emit:
         done = provision(wanted_of(ctx), project=world.project, place=place_of(world), emit=emit, dry_run=world.dry_run)
     show_provisioned(done, world, dry_run=world.dry_run)

@@ -17,6 +17,7 @@ def command(
         str | None, typer.Option("--plan", help="The plan whose host is meant (sandbox, for example).")
     ] = None,
     host: opt.Host = None,
+    limit: opt.Limit = None,
     key: opt.KeyFile = None,
     passphrase: opt.Passphrase = None,
     password: opt.Password = None,
@@ -30,10 +31,14 @@ def command(
     Models stay as they are. Once more, and the rollback is undone.
     """
     from deployctl.cli.answers import show_provisioned
+    from deployctl.cli.fleet import on_fleet
     from deployctl.cli.output import progress
     from deployctl.jobs.provision import rollback
 
     world = globals_of(ctx)
+    if limit is not None:
+        on_fleet(ctx, rollback)
+        return
     with progress(verbose=world.verbose) as emit:
         done = rollback(wanted_of(ctx), project=world.project, place=place_of(world), emit=emit, dry_run=world.dry_run)
     show_provisioned(done, world, dry_run=world.dry_run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import typer
 
 from deployctl.cli.context import Globals
 from deployctl.errors import UsageError
+from deployctl.hosts.secrets import SecretReader
 from deployctl.jobs.wanted import Generator, Place, Wanted
 
 # Where an option's name differs from the field that it fills.
 RENAMED = {"key": "key_file", "ollama_archive": "archive"}
+_ASKING = threading.Lock()  # one question at a time, however many hosts are being reached
 ENGINES = ("ollama", "embedded")
 PROTOCOLS = ("ollama", "openai")
 KV_TYPES = ("f16", "q8_0", "q4_0")
@@ -61,15 +64,23 @@ def is_gguf(path: Path) -> bool:
 def place_of(world: Globals) -> Place:
     """Where the jobs keep things."""
     secretly = _ask_secret if _policy() == "ask" else None
-    return Place(data_dir=world.data_dir, cache_dir=world.cache_dir, ask=_ask, ask_secret=secretly)
+    return Place(
+        data_dir=world.data_dir,
+        cache_dir=world.cache_dir,
+        ask=_ask,
+        ask_secret=secretly,
+        secrets=SecretReader(secretly),
+    )
 
 
 def _ask(question: str) -> bool:
-    return typer.confirm(question, err=True)
+    with _ASKING:
+        return typer.confirm(question, err=True)
 
 
 def _ask_secret(question: str) -> str:
-    return str(typer.prompt(question, hide_input=True, err=True, default="", show_default=False))
+    with _ASKING:
+        return str(typer.prompt(question, hide_input=True, err=True, default="", show_default=False))
 
 
 def _policy() -> Any:

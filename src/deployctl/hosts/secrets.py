@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,15 +35,17 @@ class SecretReader:
     def __init__(self, ask: AskSecret | None) -> None:
         self.ask = ask
         self._read: dict[tuple[str, str], str] = {}
+        self._lock = threading.Lock()  # several hosts may be reached at once, and a person can answer one question
 
     def read(self, source: str | None, what: str) -> str | None:
         """Return the secret, or None without a source; ``what`` is the question. Raises UsageError."""
         if source is None:
             return None
         key = (source, what if source == "ask" else "")
-        if key not in self._read:
-            self._read[key] = self._fetch(source, what)
-        return self._read[key]
+        with self._lock:
+            if key not in self._read:
+                self._read[key] = self._fetch(source, what)
+            return self._read[key]
 
     def _fetch(self, source: str, what: str) -> str:
         if not re.fullmatch(WHENCE, source):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 import shlex
 import socket
@@ -284,6 +285,8 @@ def _greet(target: Target, timeout: float, outer: Session | None) -> tuple[param
 def _transport(target: Target, timeout: float, outer: Session | None) -> paramiko.Transport:
     import paramiko
 
+    # Its threads would print tracebacks of their own beside our errors, which say the same.
+    logging.getLogger("paramiko").setLevel(logging.CRITICAL)
     sock: Any = outer.forward(target.address, target.port, timeout) if outer else _dial(target, timeout)
     try:
         transport = paramiko.Transport(sock)

@@ -26,7 +26,7 @@ from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.source import choose_gguf, choose_source, refuse_unshipped
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.ollama.client import Server
-from deployctl.provision.deploy import ModelFiles, provision
+from deployctl.provision.deploy import ModelFiles, provision_where_needed
 from deployctl.provision.playbook import Play
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project
@@ -208,10 +208,11 @@ def _deploy(
     planned = plan_deployment(wanted, order, reached, place, emit)
     source, fit, model, settings = planned.source, planned.fit, planned.model, planned.settings
     with step(emit, "provision", "Provisioning") as current:
-        play = provision(reached.target, settings, source, model, project=project, log=log, emit=emit)
+        play = provision_where_needed(reached.session, settings, source, model, project=project, log=log, emit=emit)
         current.detail = f"{play.ok} tasks, {play.changed} changed"
         if not play.changed:
-            current.skip(f"nothing to do: {play.ok} tasks, 0 changed")
+            looked = f"{play.ok} tasks" if play.ok else "as the last run left it"
+            current.skip(f"nothing to do: {looked}, 0 changed")
     with step(emit, "tunnel", "Opening the tunnel") as current:
         tunnel = open_tunnel(reached.target, settings.port)
         current.detail = f"{tunnel.url} to {reached.target.name}, port {settings.port}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from deployctl.catalog.load import load_catalog
 from deployctl.errors import Cancelled
@@ -20,7 +21,7 @@ from deployctl.provision.deploy import rollback as run_rollback
 from deployctl.provision.deploy import teardown
 from deployctl.provision.playbook import Play
 from deployctl.provision.settings import Settings
-from deployctl.records.store import RunStore
+from deployctl.provision.stamp import forget
 from deployctl.resources import Project
 from deployctl.sizing.fit import Fit
 
@@ -35,14 +36,19 @@ class Provisioned:
     timings: dict[str, float]
 
 
-def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False) -> Provisioned:
-    """Bring the host to a loaded model; with ``dry_run`` connect, compare and change nothing."""
+def provision(
+    wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False, log: Path | None = None
+) -> Provisioned:
+    """Bring the host to a loaded model; with ``dry_run`` connect, compare and change nothing.
+
+    Ansible's output is appended to ``log``, by default provision.log of the data directory.
+    """
     watch = Stopwatch(emit)
     announce(project, watch)
     catalog = load_catalog(project)
     order = informed(wanted, catalog, project, place, watch)
     size_plan(wanted, order)
-    log = RunStore(place.data_dir).root.parent / "provision.log"
+    log = log or place.data_dir / "provision.log"
     try:
         with reach(wanted, catalog, place, watch) as reached:
             host = str(reached.target)
@@ -70,7 +76,14 @@ def provision(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry
 
 
 def down(
-    wanted: Wanted, *, purge: bool, project: Project, place: Place, emit: Emit, dry_run: bool = False
+    wanted: Wanted,
+    *,
+    purge: bool,
+    project: Project,
+    place: Place,
+    emit: Emit,
+    dry_run: bool = False,
+    log: Path | None = None,
 ) -> Provisioned:
     """Remove the engine from the host; with ``purge`` the models, the user and its home as well."""
     watch = Stopwatch(emit)
@@ -78,11 +91,13 @@ def down(
     catalog = load_catalog(project)
     if wanted.plan is not None:
         catalog.plan(wanted.plan)
-    log = place.data_dir / "provision.log"
+    log = log or place.data_dir / "provision.log"
     try:
         with reach(wanted, catalog, place, watch) as reached:
             guard = nullcontext() if dry_run else guarded(reached, "down", keep_audit=not purge)
             with guard, step(watch, "teardown", "Removing") as current:
+                if not dry_run:
+                    forget(reached.session)
                 play = teardown(reached.target, purge=purge, project=project, log=log, emit=watch, dry_run=dry_run)
                 current.detail = f"{play.ok} tasks, {play.changed} {'would change' if dry_run else 'changed'}"
             host = str(reached.target)
@@ -91,19 +106,23 @@ def down(
     return Provisioned(host, None, play, watch.timings)
 
 
-def rollback(wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False) -> Provisioned:
+def rollback(
+    wanted: Wanted, *, project: Project, place: Place, emit: Emit, dry_run: bool = False, log: Path | None = None
+) -> Provisioned:
     """Bring back the program, unit and settings that served before the last change; the models stay as they are."""
     watch = Stopwatch(emit)
     announce(project, watch)
     catalog = load_catalog(project)
     if wanted.plan is not None:
         catalog.plan(wanted.plan)
-    log = place.data_dir / "provision.log"
+    log = log or place.data_dir / "provision.log"
     try:
         with reach(wanted, catalog, place, watch) as reached:
             port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
             guard = nullcontext() if dry_run else guarded(reached, "rollback")
             with guard, step(watch, "rollback", "Going back") as current:
+                if not dry_run:
+                    forget(reached.session)
                 play = run_rollback(reached.target, port=port, project=project, log=log, emit=watch, dry_run=dry_run)
                 current.detail = f"to {play.facts.get('restored') or 'what it is already'}"
             return Provisioned(str(reached.target), None, play, watch.timings)

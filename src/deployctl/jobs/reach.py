@@ -15,7 +15,7 @@ from deployctl.events import Emit, step
 from deployctl.hosts.facts import HostFacts, gather
 from deployctl.hosts.inventory import parse_host
 from deployctl.hosts.privilege import ensure_root
-from deployctl.hosts.secrets import SecretReader, Secrets
+from deployctl.hosts.secrets import Secrets
 from deployctl.hosts.target import Target
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.units import format_bytes
@@ -97,7 +97,7 @@ class _Finder:
         self.wanted = wanted
         self.catalog = catalog
         self.place = place
-        self.secrets = SecretReader(place.ask_secret)
+        self.secrets = place.secrets
         if wanted.host_key is not None and not re.fullmatch(FINGERPRINT, wanted.host_key):
             raise UsageError(
                 f"--host-key {wanted.host_key}: not a fingerprint", hint="write it as ssh-keygen -l does: SHA256:…"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from deployctl.hosts.secrets import SecretReader
 
 Engine = Literal["ollama", "embedded"]
 KvType = Literal["f16", "q8_0", "q4_0"]
@@ -66,6 +68,7 @@ class Place:
     cache_dir: Path
     ask: Callable[[str], bool] | None = None
     ask_secret: Callable[[str], str] | None = None
+    secrets: SecretReader = field(default_factory=lambda: SecretReader(None))
 
     @property
     def known_hosts(self) -> Path:

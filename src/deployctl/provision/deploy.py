@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deployctl.errors import ModelUnavailable, ProvisionError
 from deployctl.events import Emit
 from deployctl.hosts.target import Target
+from deployctl.provision import stamp
 from deployctl.provision.playbook import Play, TaskFailed, run_playbook
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project
+
+if TYPE_CHECKING:
+    from deployctl.hosts.ssh import Session
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,30 @@ def provision(
             f"{target.name}: {error.failure.message}",
             hint=f"check the name (deployctl models), or bring the weights: --gguf FILE; the whole log: {log}",
         ) from error
+
+
+def provision_where_needed(
+    session: Session,
+    settings: Settings,
+    source: Source,
+    model: ModelFiles,
+    *,
+    project: Project,
+    log: Path,
+    emit: Emit,
+) -> Play:
+    """Provision the session's host, or find that it is as the last run left it: then no playbook is run at all.
+
+    Raises what ``provision`` does.
+    """
+    target = session.target
+    told = variables(target, settings, source, model)
+    if stamp.as_left(session, told, project):
+        return Play(ok=0, changed=0, failed=0, skipped=0)
+    stamp.forget(session)
+    play = provision(target, settings, source, model, project=project, log=log, emit=emit)
+    stamp.note(session, told, project)
+    return play
 
 
 def teardown(
@@ -116,6 +144,7 @@ def variables(target: Target, settings: Settings, source: Source, model: ModelFi
     return {
         "ollama_service_manager": target.service_manager,
         "bootstrap_packages": [] if (archive or source.url or "").endswith((".tgz", ".tar.gz")) else ["zstd"],
+        "hardening_gpu": settings.threads is None,
         "ollama_version": source.version,
         "ollama_archive": archive,
         "ollama_url": "" if archive else source.url or "",

@@ -13,8 +13,10 @@ from pathlib import Path
 
 PACKAGES = (
     "ca-certificates",
+    "caddy",
     "dbus",
     "iproute2",
+    "nftables",
     "openssh-server",
     "passwd",
     "procps",
@@ -25,7 +27,7 @@ PACKAGES = (
     "zstd",
 )
 TOOLS = ("ip", "lxcfs", "mkfs.ext4", "mmdebstrap", "mount", "nsenter", "ssh", "ssh-keygen", "systemd-nspawn", "unshare")
-RECIPE = 1  # raise it when ``_finish`` changes, so that old roots are not used
+RECIPE = 2  # raise it when ``_finish`` changes, so that old roots are not used
 
 
 def obstacle() -> str | None:
@@ -84,6 +86,8 @@ def _finish(root: Path) -> None:
     # Without a name server the resolver asks loopback, where nothing listens: look-ups fail at once.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
     (root / "etc/resolv.conf").write_text("# no name server in the lab\n")
+    # Installed for the gateway's tests, and off as on any host that has no gateway.
+    (root / "etc/systemd/system/multi-user.target.wants/caddy.service").unlink(missing_ok=True)
     for unit in ("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer"):
         mask = root / "etc/systemd/system" / unit
         mask.unlink(missing_ok=True)

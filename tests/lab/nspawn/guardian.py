@@ -218,7 +218,8 @@ def boot(root: Path, name: str, private: bool, log: Path, share: str) -> subproc
     command = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", f"--directory={root}", f"--machine={name}"]
     command += ["--resolv-conf=off", "--timezone=off", "--link-journal=no", "--console=pipe", "--boot"]
     if private:
-        command.insert(-1, "--network-namespace-path=/proc/self/ns/net")
+        # A host of one's own may have a firewall.
+        command[-1:-1] = ["--network-namespace-path=/proc/self/ns/net", "--capability=CAP_NET_ADMIN"]
     if share:
         command.insert(-1, f"--bind-ro={share}:/run/lab-share")
     with log.open("ab") as output:

@@ -15,7 +15,7 @@ find_python() {
 
 missing=
 [ -n "$(find_python)" ] || missing=python3
-for package in $PACKAGES; do have "$package" || missing="$missing $package"; done
+for pair in $PACKAGES; do have "${pair%%:*}" || missing="$missing ${pair#*:}"; done
 
 if [ -n "$missing" ] && [ -z "$PRETEND" ]; then
   [ "$(id -u)" = 0 ] || fail "missing:$missing; installing needs root: use a user with sudo"
