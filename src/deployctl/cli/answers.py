@@ -87,8 +87,8 @@ def show_host(checked: Checked) -> None:
         table.add_row(name, escape(value))
     console.print(table)
     for sentence in checked.problems:
-        console.print(f"[red]✗[/] {escape(sentence)}", soft_wrap=True)
+        console.print(f"[red]✗[/] {escape(sentence)}")
     for sentence in checked.warnings:
-        console.print(f"[yellow]![/] {escape(sentence)}", soft_wrap=True)
+        console.print(f"[yellow]![/] {escape(sentence)}")
     if checked.ready:
         console.print("[green]✓[/] ready to be provisioned")
