@@ -93,8 +93,9 @@ def validate(
     named: list[str | None] = list(hosts)
     if not named and plan.id != SANDBOX:
         named = [host.name for host in catalog.hosts.values() if host.plan == plan.id]
-    run = RunStore(place.data_dir).new_run()  # only for a fresh id
-    RunStore(place.data_dir).abandon(run.id)
+    store = RunStore(place.data_dir)
+    run = store.new_run()  # only for a fresh id
+    store.abandon(run.id)
     verdicts = []
     for host in named or [None]:
         one = _Host(replace(wanted, host=host), plan, promises, project, place, watch, anyway)
