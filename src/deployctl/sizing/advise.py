@@ -328,7 +328,7 @@ def _hardware(
             key = "no_plan" if wanted > 1 else "no_plan_one"
             said.append(say(key, lang, users=wanted, model=asked.model.name, slo=asked.slo.name))
     elif plan.gpus:
-        said.append(say("gpu_good", lang, users=predicted.users, seconds=seconds))
+        said.append(say("gpu_good", lang, users=predicted.users, seconds=_short(seconds)))
         enough = _cpu_instead(plan, asked, plans)
         if enough is not None:
             other, holds = enough
@@ -341,7 +341,7 @@ def _hardware(
         # What the SLO's pace, or else reading speed, leaves room for at this plan's bandwidth.
         pace = asked.slo.tpot_s or 0.2
         most = bytes_per_token(fit) * pace * predicted.decode_tok_s
-        said.append(say("cpu_enough", lang, high=high, seconds=seconds, read=format_bytes(most)))
+        said.append(say("cpu_enough", lang, high=high, seconds=_short(seconds), read=format_bytes(most)))
     if predicted.low < wanted <= predicted.users and asked.users is not None:
         said.append(say("measure_first", lang, low=predicted.low, users=wanted))
     if not plan.gpus and fit.model.projector_bytes:
@@ -361,7 +361,11 @@ def _falls_short(plan: Plan, fit: Fit, predicted: Prediction, asked: _Asked, *, 
         return say("slow_small", lang, seconds=seconds, slo=asked.slo.name)
     if not fit.fully_on_gpu:
         return say("slow_gpu", lang, seconds=seconds)
-    return say("slow_slo", lang, seconds=seconds, slo=asked.slo.name)
+    return say("slow_slo", lang, seconds=_short(seconds), slo=asked.slo.name)
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.2g}"
 
 
 def _cheapest_for(plans: Sequence[Plan], asked: _Asked, users: int) -> tuple[Plan, int] | None:

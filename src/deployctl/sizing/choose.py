@@ -10,7 +10,7 @@ from deployctl.catalog.models import LOWEST_UNASKED, ModelEntry, quality
 from deployctl.catalog.plans import Plan
 from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
-from deployctl.errors import DoesNotFit, ModelUnavailable, UsageError
+from deployctl.errors import ModelUnavailable, UsageError
 from deployctl.sizing import memory
 from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.fit import Capacity, Fit, KvType
@@ -67,7 +67,7 @@ def choose(
         prompt_cache,
         last_logits,
         held=min(chosen_context, workload.prompt_tokens.expected() + workload.output_tokens.expected() / 2),
-        prompt=workload.prompt_tokens.expected(),
+        prompt=workload.prompt_tokens.quantile(slo.attainment) if slo else workload.prompt_tokens.expected(),
         slo=slo,
         tokens_per_s=tokens_per_s or _promised(model, plan),
         plan=plan,
@@ -95,20 +95,25 @@ def _attempt(
     kv_type: KvType | None = None,
     last_logits: bool = False,
 ) -> Fit | None:
-    """Return the fit of another model, plan or size; None if it has none."""
-    try:
-        return choose(
-            model,
-            capacity,
-            workload,
-            variant=variant,
-            slots=slots,
-            context=context,
-            kv_type=kv_type or "f16",
-            last_logits=last_logits,
-        )
-    except DoesNotFit:
-        return None
+    """Return the fit of another model, plan or size; None if it has none. A refusal tries many: this words none."""
+    chosen, _ = _context(model, workload, context, "en")
+    question = Question(
+        model,
+        capacity,
+        chosen,
+        kv_type or "f16",
+        0,
+        last_logits,
+        held=0,
+        prompt=0,
+        slo=None,
+        tokens_per_s=None,
+        plan=None,
+        calibration=None,
+        slots_asked=slots is not None,
+        lang="en",
+    )
+    return best_fit(question, _candidates(model, variant), slots)
 
 
 def _promised(model: ModelEntry, plan: Plan | None) -> float | None:

@@ -33,7 +33,7 @@ class Question:
     prompt_cache: int
     last_logits: bool
     held: float  # mean tokens in a busy slot
-    prompt: float  # mean tokens of a prompt
+    prompt: float  # tokens of the longest prompt that still has to start in time: the SLO's quantile
     slo: SloEntry | None
     tokens_per_s: float | None  # what one stream must get
     plan: Plan | None

@@ -163,8 +163,8 @@ SENTENCES: dict[str, dict[Lang, str]] = {
         "es": "lento o imposible aquí: {seconds:.0f} s por respuesta de 200 tokens; pide más memoria de vídeo",
     },
     "slow_slo": {
-        "en": "the SLO {slo} is not met here even for one user: {seconds:.2g} s per answer of 200 tokens",
-        "es": "el SLO {slo} no se cumple aquí ni con un usuario: {seconds:.2g} s por respuesta de 200 tokens",
+        "en": "the SLO {slo} is not met here even for one user: {seconds} s per answer of 200 tokens",
+        "es": "el SLO {slo} no se cumple aquí ni con un usuario: {seconds} s por respuesta de 200 tokens",
     },
     "volume": {
         "en": "a GPU for the volume: {users} users, where this CPU is predicted to hold {predicted}, at best {high}",
@@ -179,14 +179,14 @@ SENTENCES: dict[str, dict[Lang, str]] = {
     },
     "cpu_enough": {
         "en": "a CPU is enough for this volume; what would want a GPU: more than {high} users, 200 tokens in less than "
-        "{seconds:.2g} s, more than {read} of weights to read per token, or images",
+        "{seconds} s, more than {read} of weights to read per token, or images",
         "es": "una CPU basta para este volumen; pedirían GPU: más de {high} usuarios, 200 tokens en menos de "
-        "{seconds:.2g} s, "
+        "{seconds} s, "
         "más de {read} de pesos que leer por token, o imágenes",
     },
     "gpu_good": {
-        "en": "a GPU for real time and volume: 200 tokens in {seconds:.2g} s, {users} users at once",
-        "es": "una GPU por el tiempo real y el volumen: 200 tokens en {seconds:.2g} s, {users} usuarios a la vez",
+        "en": "a GPU for real time and volume: 200 tokens in {seconds} s, {users} users at once",
+        "es": "una GPU por el tiempo real y el volumen: 200 tokens en {seconds} s, {users} usuarios a la vez",
     },
     "cpu_would_do": {
         "en": "for {users} users a CPU would do: plan {plan} is predicted to hold {predicted} at {price}",
