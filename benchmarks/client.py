@@ -1,6 +1,6 @@
 """Measure the load generator: chunks per CPU-second, what it adds to TTFT and ITL, bytes per user; and its peers.
 
-    python benchmarks/client.py --json [--no-peers] [--realtime]
+    python benchmarks/client.py --json [--no-peers | --peers NAME ...] [--realtime]
 
 A server of its own (stream_server.py, on one core) notes when it sent each chunk; Locust (on another core) reads them.
 Added TTFT and ITL are the client's times against the server's send times, both on the same monotonic clock. CPU time
@@ -164,6 +164,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--peers", nargs="+", metavar="NAME", help="only these: aiperf, guidellm, ollama")
     parser.add_argument("--realtime", action="store_true")
     parser.add_argument("--seconds", type=float, default=8, help="length of each measuring window")
     options = parser.parse_args()
@@ -180,7 +181,7 @@ def main():
     if not options.no_peers:
         from client_peers import measure_peers
 
-        result["peers"] = measure_peers(server, CLIENT_CORE, options.realtime)
+        result["peers"] = measure_peers(server, CLIENT_CORE, options.realtime, options.peers)
     if options.json:
         print(json.dumps(result, indent=1))
         return

@@ -140,10 +140,10 @@ def measure(name, server, core, realtime):
     }
 
 
-def measure_peers(server, core, realtime):
-    """Measure each peer in turn; one that cannot be installed or run is left out, with a note on stderr."""
+def measure_peers(server, core, realtime, names=None):
+    """Measure each peer, or those named, in turn; one that cannot be installed or run is left out, and named."""
     results = []
-    for name in PEERS:
+    for name in names or PEERS:
         try:
             found = measure(name, server, core, realtime)
         except (OSError, subprocess.CalledProcessError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from dataclasses import asdict
 from time import monotonic, time
 from typing import Any
@@ -13,39 +13,12 @@ import numpy as np
 from deployctl.load.child.local import DRAIN_FOREVER_S
 from deployctl.load.child.recorder import Parcel
 from deployctl.load.child.worker import COMMAND, REPORT, boot_id
+from deployctl.load.clocks import Clock
 from deployctl.load.store import Reads
 from deployctl.load.wire import Machine, decode_report, parse, shifted
 
 _SETTLE_S = 30.0
-_EXCHANGES = 240  # a minute of reports
 _LEAD_S = 0.1  # so that every worker knows of a common schedule before it begins
-
-
-class _Clock:
-    """Another process's clock, seen over messages: its monotonic and its wall clock against ours.
-
-    Of the last exchanges the quickest counts: clocks drift, some 50 ms an hour, so old ones say less and less.
-    """
-
-    def __init__(self, name: str, way_s: float) -> None:
-        self.name = name
-        self._way_s = way_s
-        self._seen: deque[tuple[float, float, float]] = deque(maxlen=_EXCHANGES)  # half a round trip, offset, wall
-
-    def saw(self, half_s: float, offset_s: float, ahead_s: float) -> None:
-        self._seen.append((half_s, offset_s, ahead_s))
-
-    @property
-    def known(self) -> bool:
-        return len(self._seen) > 0
-
-    @property
-    def offset_s(self) -> float:
-        return min(self._seen)[1] if self._seen else 0.0
-
-    def told(self) -> Machine:
-        half_s, _, ahead_s = min(self._seen)
-        return Machine(self.name, ahead_s, half_s, self._way_s)
 
 
 class Cluster:
@@ -62,7 +35,7 @@ class Cluster:
         self._parcels: list[Parcel] = []
         self._heard: dict[int, float] = {}
         self._open: dict[int, int] = defaultdict(int)
-        self._clocks: dict[int, _Clock] = {}
+        self._clocks: dict[int, Clock] = {}
         self._arriving = False
         environment.stop_timeout = DRAIN_FOREVER_S
         environment.runner.register_message(REPORT, self._take)
@@ -150,12 +123,9 @@ class Cluster:
         data = msg.data
         index = environment.runner.get_worker_index(msg.node_id)
         if data["boot"] != boot_id():
-            clock = self._clocks.setdefault(index, _Clock(data["machine"], data["way"]))
+            clock = self._clocks.setdefault(index, Clock(data["machine"], data["way"]))
             if data["answers"] is not None:
-                sent, received = data["answers"]  # our clock when we sent, the worker's when it received
-                half = (monotonic() - sent - data["held"]) / 2
-                offset = sent + half - received
-                clock.saw(half, offset, data["wall"] - (time() - monotonic()) - offset)
+                clock.saw(data["answers"], data["held"], data["wall"], here=(monotonic(), time()))
         report = shifted(decode_report(parse(data["report"])), self._offset(index))
         self._parcels.append(Parcel(report, _unpack(data["reads"], self._offset(index))))
         self._heard[index] = monotonic()
