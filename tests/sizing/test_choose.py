@@ -1,3 +1,4 @@
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -163,3 +164,19 @@ def test_the_refusal_names_every_lever_that_helps_with_the_rest_as_asked(catalog
     assert choose(model, machine, chat, variant="q8_0", slots=128, context=int(levers["--context"])).fits
     larger = Capacity.of_plan(catalog.plan(levers["--plan"]))
     assert choose(model, larger, chat, variant="q8_0", slots=128).fits
+
+
+def test_a_refusal_words_no_refusals_of_what_it_tries(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of 65,536 tokens every shorter context is tried as well: worded one within the other they would never end.
+    module = import_module("deployctl.sizing.choose")
+    worded: list[object] = []
+    real = module.refusal
+    monkeypatch.setattr(module, "refusal", lambda refused, *args, **kw: worded.append(1) or real(refused, *args, **kw))
+    machine = Capacity.of_plan(catalog.plan("cpu-8gb"))
+    with pytest.raises(DoesNotFit) as caught:
+        choose(
+            catalog.model("llama3.1:70b"), machine, catalog.workload("chat"), context=65536, slots=8,
+            plans=catalog.plans.values(), models=catalog.models.values(),
+        )  # fmt: skip
+    assert len(worded) == 1
+    assert "--model llama3.1:8b" in caught.value.hint
