@@ -15,6 +15,8 @@ from deployctl.load.driver import LocustDriver
 from deployctl.load.samples import Sample
 from deployctl.resources import Project
 
+_LONGEST_S = 3600.0  # no workload may wait longer for an answer
+
 Answer = tuple[float, float]
 """TTFT and TPOT in seconds; both infinite for an answer that failed."""
 
@@ -42,7 +44,7 @@ def one_user(
         update={
             "output_tokens": Dist(dist="constant", mean=ANSWER_TOKENS),
             "think_s": Dist(dist="constant", mean=0),
-            "timeout_s": max(workload.timeout_s, patience_s),
+            "timeout_s": min(max(workload.timeout_s, patience_s), _LONGEST_S),
         }
     )
     seen: list[Sample] = []

@@ -76,5 +76,5 @@ def _users(change: UsersChange) -> str:
 def _table(*columns: tuple[str, str]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_edge=False)
     for title, justify in columns:
-        table.add_column(title, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(title, justify=justify, overflow="fold", no_wrap=title == "run")  # type: ignore[arg-type]
     return table
