@@ -49,7 +49,8 @@ def served(look: Look, slots: int) -> Served | None:
     good = requests.ok
     begin = (requests.start_s + requests.ttft_s)[good]
     end = (requests.start_s + requests.e2e_s)[good]
-    slot = _slots_of(look, seats)
+    # Whoever has a token has a slot, also where fewer slots are believed in than there are and others hold them all.
+    slot = np.minimum(_slots_of(look, seats), begin)
     return Served(
         decode_s=spent.between(begin, end),
         tokens=np.maximum(requests.output_tokens[good] - 1.0, 0.0),
