@@ -24,7 +24,7 @@ def serve(
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="0: a free one.")] = 0,
     seed: Annotated[int, typer.Option("--seed", help="Seed of everything that is drawn.")] = 0,
 ) -> None:
-    """Speak Ollama's API on loopback, as a server of that scenario would, until interrupted."""
+    """Speak Ollama's API (and OpenAI's /v1) on loopback, as a server of that scenario would, until interrupted."""
     import json
 
     from deployctl.simulator.app import Options

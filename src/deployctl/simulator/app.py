@@ -3,6 +3,7 @@
 Rules of this face (the rest is the model's): a prompt has as many tokens as its text has whitespace-separated words;
 an answer has ``num_predict`` tokens, or a length drawn from the scenario where that is absent. A slot keeps its last
 conversation, as llama.cpp does, so the words that a new prompt shares with it from its beginning need no prefill.
+OpenAI's ``/v1/chat/completions`` is the same model under another dress (openai.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from deployctl.simulator import payloads
+from deployctl.simulator import openai, payloads
 from deployctl.simulator.http import Reply, Request
 from deployctl.simulator.machine import Happening, Job, Machine
 from deployctl.simulator.scenario import Scenario
@@ -47,7 +48,7 @@ class _Call(Job):
     """A job with its client."""
 
     reply: Reply | None = None
-    lines: payloads.Lines | None = None
+    lines: payloads.Lines | openai.Events | None = None
     stream: bool = True
     reason: str = "stop"
     words: list[str] = field(default_factory=list, repr=False)
@@ -86,6 +87,8 @@ class App:
             "/api/pull": ("POST", self._pull),
             "/api/chat": ("POST", self._answer),
             "/api/generate": ("POST", self._answer),
+            "/v1/models": ("GET", lambda _, reply: reply.send_json(openai.models(self._models))),
+            "/v1/chat/completions": ("POST", self._answer),
             "/simulator/state": ("GET", lambda _, reply: reply.send_json(self._state())),
             "/simulator/requests": ("GET", lambda _, reply: reply.send_json(list(self._finished))),
         }
@@ -114,18 +117,22 @@ class App:
 
     def _body(self, request: Request, reply: Reply) -> dict[str, Any] | None:
         """Return the JSON object of a POST whose model exists; answer the error and return None otherwise."""
+
+        def refuse(message: str, status: int) -> None:
+            reply.send_json(openai.error(message, status) if _is_openai(request) else {"error": message}, status)
+
         try:
             body = json.loads(request.body or b"null")
         except ValueError as error:
-            reply.send_json({"error": str(error)}, 400)
+            refuse(str(error), 400)
             return None
         model = (body.get("model") or body.get("name")) if isinstance(body, dict) else None
         if body is None:
-            reply.send_json({"error": "missing request body"}, 400)
+            refuse("missing request body", 400)
         elif not isinstance(model, str):
-            reply.send_json({"error": "model is required"}, 400)
+            refuse("model is required", 400)
         elif request.path != "/api/pull" and payloads.full_name(model) not in self._models:
-            reply.send_json({"error": f"model '{model}' not found"}, 404)
+            refuse(f"model '{model}' not found", 404)
         else:
             return {**body, "model": model}
         return None
@@ -152,10 +159,19 @@ class App:
         body = self._body(request, reply)
         if body is None:
             return
+        lines: payloads.Lines | openai.Events = payloads.Lines(body["model"], request.path == "/api/chat")
         try:
-            call = self._read_call(body, reply, chat=request.path == "/api/chat")
+            if _is_openai(request):
+                asks_usage = (body.get("stream_options") or {}).get("include_usage") is True
+                lines = openai.Events(body["model"], usage=asks_usage)
+                body = openai.to_ollama(body)
+            if request.path == "/api/generate":
+                texts = [str(body.get("system") or ""), str(body.get("prompt") or "")]
+            else:
+                texts = [str(message.get("content") or "") for message in body.get("messages") or []]
+            call = self._read_call(body, texts, reply, lines)
         except (TypeError, ValueError, AttributeError) as error:
-            reply.send_json({"error": f"invalid request: {error}"}, 400)
+            reply.send_json(lines.refused(f"invalid request: {error}", 400), 400)
             return
         if call is None:
             return
@@ -163,21 +179,19 @@ class App:
         happened = self._machine.arrive(call)
         if happened is None:
             self._refused += 1
-            reply.send_json({"error": payloads.BUSY}, 503)
+            reply.send_json(lines.refused(payloads.BUSY, 503), 503)
             return
         reply.on_close = lambda: self._leave(call)
         self._tell(happened)
         self._arm()
 
-    def _read_call(self, body: dict[str, Any], reply: Reply, *, chat: bool) -> _Call | None:
+    def _read_call(
+        self, body: dict[str, Any], texts: list[str], reply: Reply, lines: payloads.Lines | openai.Events
+    ) -> _Call | None:
         """Turn a body into a call; None when it only loads or unloads the model (and has been answered)."""
-        lines = payloads.Lines(body["model"], chat)
-        texts = (
-            [str(message.get("content") or "") for message in body.get("messages") or []]
-            if chat
-            else [str(body.get("system") or ""), str(body.get("prompt") or "")]
-        )
         if not any(texts):
+            if isinstance(lines, openai.Events):
+                raise ValueError("no message has a text")
             unload = body.get("keep_alive") in (0, "0", "0s")
             self._loaded = None if unload else payloads.full_name(body["model"])
             reply.send_json(lines.final("unload" if unload else "load", {}))
@@ -279,8 +293,7 @@ class App:
                 self._note(call)
                 thought = payloads.words(0, call.thinking_tokens)
                 text = payloads.words(call.thinking_tokens, call.output_tokens - call.thinking_tokens)
-                figures = payloads.counters(call, len(call.words))
-                call.reply.send_json(call.lines.final(call.reason, figures, text, thought))
+                call.reply.send_json(call.lines.whole(call.reason, call, len(call.words), text, thought))
             return
         first = event.first
         thinking = min(max(call.thinking_tokens - first, 0), event.tokens)
@@ -291,18 +304,19 @@ class App:
             out += call.lines.token(payloads.words(first + thinking, event.tokens - thinking), False, created_at)
         if last:
             self._note(call)
-            final = call.lines.final(call.reason, payloads.counters(call, len(call.words)))
-            out += json.dumps(final, separators=(",", ":")) + "\n"
-        call.reply.stream(out.encode(), last=last)
+            out += call.lines.end(call.reason, call, len(call.words))
+        call.reply.stream(out.encode(), last=last, content_type=call.lines.content_type)
 
     def _break(self, call: _Call) -> None:
         assert call.reply is not None
+        assert call.lines is not None
         if call.cut:
             call.reply.abort()
         elif call.stream:
-            call.reply.stream(json.dumps({"error": payloads.BROKEN}).encode() + b"\n", last=True)
+            broken = call.lines.broken(payloads.BROKEN).encode()
+            call.reply.stream(broken, last=True, content_type=call.lines.content_type)
         else:
-            call.reply.send_json({"error": payloads.BROKEN}, 500)
+            call.reply.send_json(call.lines.refused(payloads.BROKEN, 500), 500)
 
     def _note(self, call: _Call) -> None:
         """Remember a finished request, in seconds of the machine's monotonic clock (shared by local processes)."""
@@ -318,6 +332,10 @@ class App:
                 "output_tokens": call.output_tokens,
             }
         )
+
+
+def _is_openai(request: Request) -> bool:
+    return request.path.startswith("/v1/")
 
 
 def _common_prefix(left: list[str], right: list[str]) -> int:

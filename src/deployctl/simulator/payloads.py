@@ -94,6 +94,8 @@ def words(first: int, count: int) -> str:
 class Lines:
     """Builds the NDJSON lines of one answer, most of each line once."""
 
+    content_type = "application/x-ndjson"
+
     def __init__(self, model: str, chat: bool) -> None:
         self.model = model
         self._chat = chat
@@ -117,6 +119,23 @@ class Lines:
         )
         head = {"model": self.model, "created_at": timestamp()}
         return {**head, **body, "done": True, "done_reason": reason, **counters}
+
+    def end(self, reason: str, job: Job, prompt_tokens: int) -> str:
+        """Return the line after the last token."""
+        return json.dumps(self.final(reason, counters(job, prompt_tokens)), separators=(",", ":")) + "\n"
+
+    def whole(self, reason: str, job: Job, prompt_tokens: int, text: str, thinking: str) -> dict[str, Any]:
+        """Return the document of an answer that is not streamed."""
+        return self.final(reason, counters(job, prompt_tokens), text, thinking)
+
+    def broken(self, message: str) -> str:
+        """Return the line of an error in mid-stream."""
+        return json.dumps({"error": message}) + "\n"
+
+    def refused(self, message: str, status: int) -> dict[str, Any]:
+        """Return the body of an error before the first byte."""
+        del status
+        return {"error": message}
 
 
 def counters(job: Job, prompt_tokens: int) -> dict[str, int]:
