@@ -5,13 +5,15 @@ Four parts, each under its own key of results/search.json:
   rules      the decision rules of other tools on the same scenarios (a fifth of the seeds)
   sold       yes or no at a number a fifth off the capacity (a fifth of the seeds, below and above)
   disturbed  drift, steal and stalls on disturbed/ (a fifth of the seeds): are they caught while they are there?
-With --write the results and docs/search.svg are made anew; `--only search` makes one part and keeps the others.
+With --write the results, the tables of docs/search.md and docs/search.svg are made anew; `--only search` makes one
+part and keeps the others.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,10 @@ from deployctl.simulator.truth import truth_folder
 
 HERE = Path(__file__).parent
 SCENARIOS, DISTURBED = HERE / "scenarios", HERE / "disturbed"
-RESULTS, FIGURE = HERE / "results" / "search.json", HERE.parent / "docs" / "search.svg"
+RESULTS = HERE / "results" / "search.json"
+PAGE, FIGURE = HERE.parent / "docs" / "search.md", HERE.parent / "docs" / "search.svg"
 PARTS = ("search", "rules", "sold", "disturbed")
+SLOW = 0.1  # requests/s of a CPU-like host, at most
 SLOWED = 0.05  # of its speed that a drifting host must have lost for the drift to be there to be caught
 FELT_S = 30.0  # of steal within the search
 
@@ -114,6 +118,77 @@ def figure(results: dict[str, Any]) -> str:
     return "\n".join([*parts, "</g></svg>", ""])
 
 
+def table(results: dict[str, Any]) -> str:
+    """What docs/search.md says of the results."""
+    found, sold, disturbed = results["search"], results["sold"], results["disturbed"]
+    pooled, rules = found["pooled"], results["rules"]["rules"]
+    rows = {row["name"]: row for row in found["scenarios"]}
+    slow = [row for row in rows.values() if row["median_requests"] / row["median_server_hours"] / 3600 <= SLOW]
+    cliffs = [row for name, row in rows.items() if name.startswith("cliff")]
+    calm = [row for name, row in rows.items() if not name.startswith("cliff")]
+    slow_hours = statistics.median(row["median_server_hours"] for row in slow)
+    dear = [f"{row['name']} {row['median_server_hours']:.1f}" for row in slow if row["median_server_hours"] > 3.0]
+    n300 = rules["bisect-n300"]["median_server_hours"]
+    over = f" (over it: {', '.join(dear)} h)" if dear else ""
+    times = n300 / pooled["median_server_hours"]
+    ask, asked = sold["brisk"], sold["pooled"]
+    named, falsely = (statistics.fmean(row["cliff_flagged_rate"] for row in some) for some in (cliffs, calm))
+    caught = disturbed["pooled"]
+    left_open = f"{asked['inconclusive_rate']:.1%}"
+    measured = [
+        (
+            "sold more than fits (95 % upper bound)",
+            "≤ 5 % (≤ 7 %)",
+            f"{pooled['false_sale_rate']:.1%} ({pooled['false_sale_upper']:.1%})",
+        ),
+        ("within one user or 5 % of N*, of decided searches", "≥ 90 %", f"{pooled['within_rate']:.1%}"),
+        (
+            "median shortfall",
+            "≤ 1 user or 5 %",
+            f"{pooled['median_shortfall']:.0f} user, {pooled['median_shortfall_share']:.1%}",
+        ),
+        ("95 % intervals of the attainment that hold the truth", "93–97 %", f"{pooled['coverage']:.1%}"),
+        ("host time on `reference`, median", "≤ 1.6 h", f"{rows['reference']['median_server_hours']:.2f} h"),
+        (
+            "host time, pooled median, against `bisect-n300`",
+            "≥ 3× less",
+            f"{pooled['median_server_hours']:.2f} h against {n300:.2f} h: {times:.1f}×",
+        ),
+        (f"host time at ≤ 0.1 requests/s, {len(slow)} scenarios", "≤ 3 h", f"median {slow_hours:.1f} h{over}"),
+        (
+            "yes or no at a fifth off N*, from 0.5 requests/s on",
+            "≤ 15 min, ≤ 5 % wrong",
+            f"median {ask['median_minutes']:.1f} min, {ask['error_rate']:.1%} wrong",
+        ),
+        (
+            "the same on all hosts",
+            "",
+            f"median {asked['median_minutes']:.1f} min, {asked['error_rate']:.1%} wrong, {left_open} open after 6 h",
+        ),
+        ("drift or steal, where it was there: caught", "≥ 95 %", f"{caught['caught_rate']:.1%} of {caught['exposed']}"),
+        ("undisturbed searches that called a probe void", "≤ 2 %", f"{pooled['invalidated_rate']:.2%}"),
+        ("cliffs named (where there is none)", "≥ 95 %", f"{named:.1%} ({falsely:.1%})"),
+    ]
+    lines = [
+        f"{len(rows)} scenarios, {found['seeds']} searches each ({pooled['searches']} in all), `certify`:",
+        "",
+        "| what | target | measured |",
+        "|---|---|---|",
+        *(f"| {what} | {target} | {value} |" for what, target, value in measured),
+        "",
+        f"The rules of others on the same scenarios ({results['rules']['seeds']} searches each):",
+        "",
+        "| rule | sold more than fits | within one user or 5 % | hours, median | hours, 95 % |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {name} | {row['false_sale_rate']:.0%} | {row['within_rate']:.0%} | {row['median_server_hours']:.1f} "
+            f"| {row['p95_server_hours']:.1f} |"
+            for name, row in {"deployctl": pooled, **rules}.items()
+        ),
+    ]
+    return "\n".join(lines)
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -135,8 +210,11 @@ def main() -> None:
             RESULTS.parent.mkdir(exist_ok=True)
             RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps({part: results[part].get("pooled", results[part]) for part in results}, indent=2))
-    if options.write and {"search", "rules"} <= results.keys():
+    if options.write and results.keys() >= set(PARTS):
         FIGURE.write_text(figure(results))
+        before, rest = PAGE.read_text().split("<!-- search -->")
+        after = rest.split("<!-- /search -->")[1]
+        PAGE.write_text(f"{before}<!-- search -->\n{table(results)}\n<!-- /search -->{after}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """The documents say what the program does."""
 
+import importlib.util
 import inspect
+import json
 import re
 import subprocess
 from pathlib import Path
@@ -28,6 +30,18 @@ def test_the_readme_lists_every_exit_code(readme: str) -> None:
     listed = {int(code) for code in re.findall(r"^\| (\d+) \| ", readme, re.MULTILINE)}
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__]
     assert listed == {0, *(kind.exit_code for kind in kinds)}
+
+
+def test_the_figures_of_the_search_are_those_of_its_results(root: Path) -> None:
+    spec = importlib.util.spec_from_file_location("proof", root / "benchmarks" / "search.py")
+    assert spec is not None
+    assert spec.loader is not None
+    proof = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(proof)
+    shown = (root / "docs" / "search.md").read_text(encoding="utf-8").split("<!-- search -->\n")[1]
+    results = json.loads(proof.RESULTS.read_text(encoding="utf-8"))
+    assert shown.split("\n<!-- /search -->")[0] == proof.table(results)
+    assert proof.FIGURE.read_text(encoding="utf-8") == proof.figure(results)
 
 
 def test_links_lead_somewhere(root: Path) -> None:
