@@ -52,3 +52,8 @@ def test_a_stall_is_no_cliff():
     result = searched("disturbed/stalls", 1)
     assert result.status == "certified"
     assert not any("cliff" in note for note in result.notes)
+
+
+def test_a_stall_behind_which_answers_overtake_breaks_no_search():
+    # Found by the proof: answers that the account of the slots could not place made the host wander for ever.
+    assert searched("disturbed/stalls", 5).status == "certified"

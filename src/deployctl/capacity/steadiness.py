@@ -38,7 +38,8 @@ def speeds(look: Look, twin: Twin) -> tuple[Floats, Floats, Floats]:
             prefill > 0, found.prompts * prefill / np.maximum(found.prefill_s @ (twin.prefill / sizes), 1e-12), 0.0
         )
     taken = decode + prefill
-    usable = (taken > 0) & (told > 0)
+    # An answer that the first-come-first-served account cannot place has no time of its own.
+    usable = (taken > 0) & (told > 0) & np.isfinite(taken) & np.isfinite(found.middle_s)
     return found.middle_s[usable], (told / np.maximum(taken, 1e-12))[usable], taken[usable]
 
 
