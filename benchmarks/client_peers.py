@@ -51,9 +51,15 @@ def environment(name, version):
     return python
 
 
+def tokenizer_in(python, folder):
+    """Make the tokenizer that needs no network."""
+    path = folder / "tokenizer"
+    subprocess.run([str(python), "-c", TOKENIZER, str(path)], check=True, capture_output=True)
+    return path
+
+
 def aiperf(python, url, folder):
-    tokenizer = folder / "tokenizer"
-    subprocess.run([str(python), "-c", TOKENIZER, str(tokenizer)], check=True, capture_output=True)
+    tokenizer = tokenizer_in(python, folder)
     argv = [str(python.with_name("aiperf")), "profile", "-m", "bench", "-u", url, "--endpoint-type", "chat"]
     argv += ["--streaming", "--concurrency", str(STREAMS), "--request-count", "1600", "--tokenizer", str(tokenizer)]
     argv += ["--isl", "40", "--osl", str(CHUNKS), "--use-server-token-count", "--use-legacy-max-tokens"]
@@ -61,8 +67,7 @@ def aiperf(python, url, folder):
 
 
 def guidellm(python, url, folder):
-    tokenizer = folder / "tokenizer"
-    subprocess.run([str(python), "-c", TOKENIZER, str(tokenizer)], check=True, capture_output=True)
+    tokenizer = tokenizer_in(python, folder)
     argv = [str(python.with_name("guidellm")), "run", "--backend", f"kind=openai_http,target={url},model=bench"]
     argv += ["--profile", f"kind=concurrent,streams={STREAMS}", "--constraint", "kind=max_duration,seconds=18"]
     argv += ["--tokenizer", f"kind=hf_auto,model={tokenizer}", "--disable-console"]
