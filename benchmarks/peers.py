@@ -224,10 +224,9 @@ def measure(tool: str, scenario: Any, options: argparse.Namespace) -> dict[str, 
             return {**row, "done": False, "why": f"{type(error).__name__}: {error}"[:400]}
         if options.keep:
             keep(folder, options.keep / f"{scenario.name}-{tool}")
-    if code is None:
-        answer = replace(answer, done=False)
+    if code is None and not answer.done:
         row["why"] = f"the budget of {options.budget:g} s ended it"
-    elif code != 0 and not answer.users and (tool != "deployctl" or answer.said == NO_RECORD):
+    elif code and not answer.users and (tool != "deployctl" or answer.said == NO_RECORD):
         # A search whose every run failed also finds that no level passed: that is no answer.
         answer = replace(answer, users=None, fails_at=None, done=False)
         row["why"] = f"exit {code}: {words}"

@@ -37,3 +37,8 @@ def test_an_aiperf_whose_runs_all_failed_has_measured_nothing_and_not_zero_users
 def test_a_search_of_ours_that_proved_nothing_is_no_answer(peers: ModuleType) -> None:
     found = peers.read_deployctl(recorded("deployctl-inconclusive.json"))
     assert found == peers.Answer(None, None, "inconclusive, 3 probes", False)
+
+
+def test_guidellm_has_converged_on_one_user_more_than_that_host_holds(peers: ModuleType) -> None:
+    found = peers.read_guidellm(recorded("guidellm-converged.json"))
+    assert found == peers.Answer(7, 8, "converged, 4 levels, 1 unresolved", True)
