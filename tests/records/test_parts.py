@@ -30,7 +30,8 @@ def test_every_plan_of_the_shipped_catalogue_fits(catalog: Catalog) -> None:
 def test_every_workload_of_the_shipped_catalogue_fits(catalog: Catalog) -> None:
     assert "chat" in catalog.workloads
     for workload in catalog.workloads.values():
-        assert Workload.model_validate(workload.model_dump(mode="json")).name == workload.name
+        kept = workload.model_dump(mode="json", exclude={"log", "speed"})  # a replayed log is kept elsewhere
+        assert Workload.model_validate(kept).name == workload.name
 
 
 def test_every_slo_of_the_shipped_catalogue_fits(catalog: Catalog) -> None:

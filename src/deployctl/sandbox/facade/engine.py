@@ -137,7 +137,12 @@ class Runner:
     @property
     def alive(self) -> bool:
         """Whether the child runs."""
-        return self._process is not None and self._process.returncode is None
+        if self._process is None or self._process.returncode is not None:
+            return False
+        try:  # asyncio hears of a death a moment late, and the next request may be here first
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     async def start(self) -> None:
         """Start the child and wait until it answers. Raises ApiError 500 in Ollama's words.
