@@ -144,6 +144,12 @@ class Runner:
         except ChildProcessError:
             return False
 
+    async def settled(self, patience_s: float = 0.5) -> None:
+        """Wait a moment for a child that broke off to be seen dead: whoever is told of it may come again at once."""
+        end = time.monotonic() + patience_s
+        while self.alive and time.monotonic() < end and not await self._healthy():
+            await asyncio.sleep(0.01)
+
     async def start(self) -> None:
         """Start the child and wait until it answers. Raises ApiError 500 in Ollama's words.
 

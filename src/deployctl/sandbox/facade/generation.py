@@ -177,6 +177,7 @@ class Generation:
         try:
             last = await completion.request(runner.port, "/completion", ask, reply.token, connect_backpressure)
         except EngineError as error:
+            await runner.settled()
             detail = f": {runner.last_error}" if error.message == completion.STOPPED and runner.last_error else ""
             raise ApiError(error.status, error.message + detail) from error
         reason = "length" if last.get("stop_type") == "limit" else "stop"
