@@ -109,12 +109,14 @@ def figure(results: dict[str, Any]) -> str:
         text(left, 15, "searches that sold more than fits"),
         text(width - 30, height - 14, "host time per search, hours (median)", "end"),
     ]
+    named: dict[tuple[float, float], list[str]] = {}
     for (name, point), hour in zip(points, hours, strict=True):
-        ours = name == "deployctl"
-        at_x, at_y = x(hour), y(point["false_sale_rate"])
+        named.setdefault((x(hour), y(point["false_sale_rate"])), []).append(name)
+    for (at_x, at_y), names in named.items():
+        ours = names[0] == "deployctl"
         parts.append(f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="6" fill="{"#0a7a4b" if ours else "#b4541a"}"/>')
         anchor, gap = ("end", -10) if at_x > width - 190 else ("start", 10)
-        parts.append(text(at_x + gap, at_y - 8, name, anchor, 'font-weight="bold"' if ours else ""))
+        parts.append(text(at_x + gap, at_y - 8, ", ".join(names), anchor, 'font-weight="bold"' if ours else ""))
     return "\n".join([*parts, "</g></svg>", ""])
 
 
