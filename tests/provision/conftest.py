@@ -177,7 +177,7 @@ def weights(tmp_path) -> Path:
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], object]], None]:
     def wait(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, "it never came about"
             time.sleep(0.02)
