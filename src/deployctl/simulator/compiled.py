@@ -16,9 +16,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from deployctl.simulator.inputs import Block, Source
-from deployctl.simulator.scenario import Scenario
-from deployctl.simulator.speed import SpeedClock
+from deployctl.simulator.inputs import Block
 from deployctl.simulator.virtual import ClosedLoop
 
 DONE, INPUTS, CLOCK = 0, 1, 2
@@ -248,20 +246,14 @@ def play(
 class CompiledLoop(ClosedLoop):
     """The loop in compiled code."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        users: int,
-        seed: np.random.SeedSequence,
-        clock: SpeedClock | None = None,
-        began_s: float = 0.0,
-        inputs: Source | None = None,
-    ) -> None:
+    def _empty(self) -> None:
         self._order = array("q")
-        super().__init__(scenario, users, seed, clock, began_s, inputs)
+
+    def _begin(self) -> None:
+        users = self.users
         self._counts = np.zeros(COUNTS, dtype=np.int64)
         self._reals = np.zeros(REALS)
-        self._reals[NOW] = self.clock.to_work(began_s)
+        self._reals[NOW] = self.clock.to_work(self.began_s)
         self._rates = np.array(self._prefill_rates), np.array(self._decode_rates)
         keys = np.array([self.clock.to_work(start) for start in self._start_s[:users]])
         first = np.lexsort((np.arange(users), keys))  # a sorted list is a heap

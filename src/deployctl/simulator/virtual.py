@@ -88,9 +88,19 @@ class ClosedLoop(ABC):
         self._slot_work = array("d")
         self._first_work = array("d")
         self._end_s = array("d")
+        self._empty()
         self._grow()
         for user in range(users):
             self._start_s[user] = began_s + self._think[user]
+        self._begin()
+
+    @abstractmethod
+    def _empty(self) -> None:
+        """Make what :meth:`_grow` fills."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Put the server in its first state: nobody there, the first think times running."""
 
     def _grow(self) -> Block:
         block = self._inputs.draw(max(_ROUNDS, _DRAWN // self.users))
@@ -181,29 +191,22 @@ class ClosedLoop(ABC):
 class PlainLoop(ClosedLoop):
     """The loop in plain Python."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        users: int,
-        seed: np.random.SeedSequence,
-        clock: SpeedClock | None = None,
-        began_s: float = 0.0,
-        inputs: Source | None = None,
-    ) -> None:
+    def _empty(self) -> None:
         self._thinks: list[float] = []  # the same as the tables, as lists: quicker to read
         self._prompts: list[float] = []
         self._outputs: list[int] = []
-        super().__init__(scenario, users, seed, clock, began_s, inputs)
         self._order = array("q")
+
+    def _begin(self) -> None:
         # The state of the server, in work.
-        self._thinking = [(self.clock.to_work(self._start_s[user]), user) for user in range(users)]
+        self._thinking = [(self.clock.to_work(self._start_s[user]), user) for user in range(self.users)]
         heapq.heapify(self._thinking)
         self._queue: deque[int] = deque()
         self._prefills: list[tuple[float, int]] = []  # (total at which it is due, request)
         self._decodes: list[tuple[float, int]] = []
         self._firsts: deque[tuple[float, int]] = deque()
         self._active = 0
-        self._now = self.clock.to_work(began_s)
+        self._now = self.clock.to_work(self.began_s)
         self._prefilled = 0.0
         self._decoded = 0.0
 
