@@ -36,8 +36,8 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 11434), Server).serve_forever()
 def gateway(lab_host: HostFactory, tmp_path_factory: pytest.TempPathFactory) -> tuple[LabHost, list[Play], str]:
     host = lab_host("gateway", suite="trixie")
     folder = tmp_path_factory.mktemp("gateway")
-    host.root_dir.joinpath("root/upstream.py").write_text(UPSTREAM)
-    host.run("systemd-run --unit upstream python3 /root/upstream.py")
+    host.root_dir.joinpath("var/tmp/upstream.py").write_text(UPSTREAM)
+    host.run("systemd-run --unit upstream python3 /var/tmp/upstream.py")
     (folder / "keys").write_text(f"# one of ours\n{KEY}\n\n")
     told = {"gateway_site": ":8443", "gateway_tls": "internal", "gateway_keys_file": str(folder / "keys")}
     target, log = host.target(folder / "known_hosts"), folder / "log"
