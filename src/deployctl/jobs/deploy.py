@@ -144,7 +144,11 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
     sized = order if probe is None else replace(order, plan=probe.sharpened(order.plan))
     fit = size_host(only_variant(settled, order, source.engine), sized, facts, emit)
     # Weights that are brought along are imported under the very name that was asked for.
-    model = ModelFiles(reference=order.reference if gguf else fit.reference, gguf=gguf)
+    model = ModelFiles(
+        reference=order.reference if gguf else fit.reference,
+        gguf=gguf,
+        bytes=gguf.stat().st_size if gguf else fit.bytes.weights,
+    )
     port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
     return Planned(source, fit, model, settings_for(fit, order, facts, port=port), probe)
 

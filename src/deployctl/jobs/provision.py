@@ -20,6 +20,7 @@ from deployctl.provision.deploy import provision as run_provision
 from deployctl.provision.deploy import rollback as run_rollback
 from deployctl.provision.deploy import teardown
 from deployctl.provision.playbook import Play
+from deployctl.provision.room import ensure_room
 from deployctl.provision.settings import Settings
 from deployctl.provision.stamp import forget
 from deployctl.resources import Project
@@ -59,6 +60,7 @@ def provision(
                     return Provisioned(host, served.fit, served.play, watch.timings)
             planned = plan_deployment(wanted, order, reached, place, watch)
             with step(watch, "provision", "Looking what would change") as current:
+                ensure_room(reached.session, planned.source, planned.model)
                 play = run_provision(
                     reached.target,
                     planned.settings,

@@ -12,6 +12,7 @@ from deployctl.events import Emit
 from deployctl.hosts.target import Target
 from deployctl.provision import stamp
 from deployctl.provision.playbook import Play, TaskFailed, run_playbook
+from deployctl.provision.room import ensure_room
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project
 
@@ -24,11 +25,13 @@ class ModelFiles:
     """Which model, and where from: ``gguf`` is uploaded from here; without it the host pulls.
 
     ``digest`` is the SHA-256 of ``gguf`` (None: it is computed), or without ``gguf`` that of the manifest to insist on.
+    ``bytes`` is about how much disk the weights take (0: not known).
     """
 
     reference: str
     gguf: Path | None = None
     digest: str | None = None
+    bytes: int = 0
 
 
 def provision(
@@ -87,6 +90,7 @@ def provision_where_needed(
     told = variables(target, settings, source, model)
     if stamp.as_left(session, told, project):
         return Play(ok=0, changed=0, failed=0, skipped=0)
+    ensure_room(session, source, model)
     stamp.forget(session)
     play = provision(target, settings, source, model, project=project, log=log, emit=emit)
     stamp.note(session, told, project)

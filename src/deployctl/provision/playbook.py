@@ -50,7 +50,10 @@ class TaskFailed(ProvisionError):
 
     def __init__(self, failure: Failure, log: Path, *, restored: str = "") -> None:
         back = f"; Ollama {restored} with its settings was put back and serves again" if restored else ""
-        super().__init__(f"{failure.task}: {failure.message}{back}", hint=f"the whole log: {log}")
+        super().__init__(
+            f"{failure.task}: {failure.message}{back}",
+            hint=f"put that right, then run the same command again; the whole log: {log}",
+        )
         self.failure = failure
 
 

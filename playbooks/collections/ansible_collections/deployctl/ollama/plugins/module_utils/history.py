@@ -85,10 +85,11 @@ class History:
         shutil.copy2(os.path.join(folder, "program"), os.path.join(fresh, "program"))
         os.chmod(os.path.join(fresh, "program"), 0o755)
         shutil.rmtree(self._library(), ignore_errors=True)
-        if os.path.isdir(os.path.join(fresh, "lib")):
-            os.rename(os.path.join(fresh, "lib"), self._library())
         os.makedirs(os.path.dirname(self._program()), exist_ok=True)
         os.replace(os.path.join(fresh, "program"), self._program())
+        # Last, because the note in it says what is installed: cut off before, it is all done again.
+        if os.path.isdir(os.path.join(fresh, "lib")):
+            os.rename(os.path.join(fresh, "lib"), self._library())
         shutil.rmtree(fresh, ignore_errors=True)
         for number, path in enumerate(self.settings):
             kept = os.path.join(folder, "settings%d" % number)

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import os
 import select
+import signal
+import sys
 import threading
 
 _EVERY_S = 1.0
+_LEAVE_S = 10.0
 
 
 def watch():
-    """Start watching; the process exits with status 130 when the connection is gone."""
+    """Start watching; when the connection is gone, the module leaves by SystemExit(130) and so clears up after it."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))
     above = _session()
     threading.Thread(target=_wait, args=(above,), daemon=True).start()
 
@@ -23,6 +27,8 @@ def _wait(above):
     pause = threading.Event()
     while not _closed(1) and _session()[: len(above)] == above:
         pause.wait(_EVERY_S)
+    os.kill(os.getpid(), signal.SIGTERM)
+    pause.wait(_LEAVE_S)
     os._exit(130)
 
 

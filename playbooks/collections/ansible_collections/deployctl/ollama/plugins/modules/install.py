@@ -41,6 +41,7 @@ import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import urllib.request
@@ -138,16 +139,14 @@ def install(wanted, target, progress):
     try:
         archive = wanted["uploaded"] or fetch(wanted["url"], staging, progress)
         verify(archive, wanted["sha256"], wanted["url"] or os.path.basename(archive))
-        room(archive, staging)
+        room(os.path.getsize(archive), staging)
         name = wanted["url"] or wanted["archive"] or archive
         unpack(archive, name, staging)
         if archive != wanted["uploaded"]:
             os.unlink(archive)
         check(staging)
-        with open(os.path.join(staging, "lib", "ollama", MARKER), "w", encoding="utf-8") as file:
-            json.dump(target, file)
         History(prefix, wanted["settings"]).adopt()
-        swap(staging, prefix)
+        swap(staging, prefix, target)
     except BadArchive:
         discard(wanted["uploaded"])
         raise
@@ -168,8 +167,7 @@ def fetch(url, staging, progress):
     try:
         with urllib.request.urlopen(url, timeout=60) as answer, open(path, "wb") as file:
             total = int(answer.headers.get("Content-Length") or 0)
-            if total and total > free(staging):
-                raise Problem("%s needs %d bytes, %d are free below %s" % (url, total, free(staging), staging))
+            room(total, staging, total)
             done = 0
             while True:
                 block = answer.read(BLOCK)
@@ -205,11 +203,11 @@ def free(path):
     return usage.f_bavail * usage.f_frsize
 
 
-def room(archive, staging):
-    need = os.path.getsize(archive) * UNPACKED_FACTOR
+def room(size, staging, fetched=0):
+    need = size * UNPACKED_FACTOR + fetched
     if free(staging) < need:
         raise Problem(
-            "too little space below %s: about %d MiB are needed to unpack, %d MiB are free"
+            "too little space below %s: about %d MiB are needed for the archive and what is in it, %d MiB are free"
             % (os.path.dirname(staging), need >> 20, free(staging) >> 20)
         )
 
@@ -231,7 +229,13 @@ def unpack(archive, name, staging):
             ["tar", "-xf", "-", "--no-same-owner", "-C", staging], stdin=first.stdout, stderr=subprocess.PIPE
         )
         first.stdout.close()
-        complaint = second.communicate()[1] + first.communicate()[1]
+        try:
+            complaint = second.communicate()[1] + first.communicate()[1]
+        except BaseException:
+            second.kill()
+            first.kill()
+            second.wait()
+            raise
     if first.returncode or second.returncode:
         raise BadArchive("cannot unpack %s: %s" % (name, complaint.decode("utf-8", "replace").strip()[-300:]))
 
@@ -262,7 +266,13 @@ def check(staging):
         )
 
 
-def swap(staging, prefix):
+def swap(staging, prefix, target):
+    """Put the new installation in the old one's place. The note comes last: cut off before, it is all done again."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # short enough to finish although nobody listens any more
+    note = os.path.join(staging, MARKER)
+    with open(note, "w", encoding="utf-8") as file:
+        json.dump(target, file)
+    settle(staging)
     old = os.path.join(staging, "old")
     if os.path.lexists(library(prefix)):
         os.rename(library(prefix), old)
@@ -270,6 +280,16 @@ def swap(staging, prefix):
     os.chmod(library(prefix), 0o755)
     # Renaming over a running program is allowed where writing into it is not (ETXTBSY).
     os.replace(binary(staging), binary(prefix))
+    os.replace(note, os.path.join(library(prefix), MARKER))
+
+
+def settle(folder):
+    """Wait until every file is on the disk: a power cut must not leave a note of what never got there."""
+    for where, _folders, names in os.walk(folder):
+        for path in (os.path.join(where, name) for name in names):
+            if not os.path.islink(path):
+                with open(path, "rb") as file:
+                    os.fsync(file.fileno())
 
 
 def remove(prefix, keep_dirs, pretend):
