@@ -151,8 +151,7 @@ def document(index: Index, run_id: str) -> bytes | None:
 def digests(index: Index) -> dict[str, str]:
     """Return the digest of every run's record, as it was when it was imported."""
     with transaction(index.engine) as connection:
-        found = connection.execute(sa.select(runs.c.run_id, runs.c.digest))
-        return {row.run_id: row.digest for row in found}
+        return dict(connection.execute(sa.select(runs.c.run_id, runs.c.digest)).tuples().all())
 
 
 def night_summaries(index: Index, *, limit: int = 30) -> list[dict[str, Any]]:
