@@ -30,9 +30,10 @@ from deployctl.provision.deploy import ModelFiles, provision_where_needed
 from deployctl.provision.playbook import Play
 from deployctl.provision.settings import Settings, Source
 from deployctl.resources import Project
+from deployctl.sizing.advise import predict_fit
 from deployctl.sizing.choose import choose
 from deployctl.sizing.fit import Capacity, Fit
-from deployctl.units import format_bytes
+from deployctl.units import format_bytes, format_rate
 
 
 @dataclass(frozen=True)
@@ -140,9 +141,8 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
         gguf = choose_gguf(wanted, source, place, order.reference)
         current.detail = f"{source.engine} {source.version}, from {source.url or 'a local archive'}"
     settled = replace(wanted, engine="embedded" if source.engine == "embedded" else "ollama")
-    probe = _probe(wanted, order, reached, emit)
-    sized = order if probe is None else replace(order, plan=probe.sharpened(order.plan))
-    fit = size_host(only_variant(settled, order, source.engine), sized, facts, emit)
+    fit = size_host(only_variant(settled, order, source.engine), order, facts, emit)
+    probe = _probe(wanted, order, fit, reached, emit)
     # Weights that are brought along are imported under the very name that was asked for.
     model = ModelFiles(
         reference=order.reference if gguf else fit.reference,
@@ -153,17 +153,26 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
     return Planned(source, fit, model, settings_for(fit, order, facts, port=port), probe)
 
 
-def _probe(wanted: Wanted, order: Order, reached: Reached, emit: Emit) -> HostProbe | None:
-    """Measure what a CPU's speed depends on, for as many CPUs as were sold; a GPU's is on its data sheet."""
+def _probe(wanted: Wanted, order: Order, fit: Fit, reached: Reached, emit: Emit) -> HostProbe | None:
+    """Measure what a CPU's speed depends on, for as many CPUs as were sold; a GPU's is on its data sheet.
+
+    It says what speed to expect. It decides no setting: those follow from what is sold, so that a second run finds
+    nothing to change, and one night's runs compare with another's.
+    """
     if not wanted.probe or order.plan.gpus:
         return None
     with step(emit, "probe", "Measuring memory bandwidth") as current:
         cpus = min(order.plan.vcpus, int(usable_cpus(reached.facts)) or 1)
         found = probe_host(reached.session, reached.facts, cpus)
         current.detail = found.words
+        if found.memory_bandwidth_gb_s is not None:
+            workload, slo = order.question.workload, order.question.slo
+            one = predict_fit(found.sharpened(order.plan), fit, workload, slo)
+            low, high = one.decode_tok_s / one.band, one.decode_tok_s * one.band
+            current.detail += f": {format_rate(low)} to {format_rate(high)} tokens/s for one user"
     sold, there = order.plan.memory_bandwidth_gb_s, found.memory_bandwidth_gb_s
     if sold and there and there < 0.8 * sold:
-        emit(Warned(f"this host reads memory at {there:.1f} GB/s, the plan says {sold:g}: sized by what is there"))
+        emit(Warned(f"this host reads memory at {there:.1f} GB/s, the plan says {sold:g}: expect less speed"))
     return found
 
 
@@ -266,7 +275,6 @@ def _choose(wanted: Wanted, order: Order, capacity: Capacity) -> Fit:
         last_logits=wanted.engine == "embedded",
         slo=order.question.slo,
         plan=order.plan,
-        calibration=order.calibration,
         plans=order.catalog.plans.values(),
         models=order.catalog.models.values(),
     )

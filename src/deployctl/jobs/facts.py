@@ -12,7 +12,6 @@ from deployctl.catalog.settings import read_models_settings
 from deployctl.errors import DeployctlError, HostError, UsageError
 from deployctl.events import Emit, Warned
 from deployctl.hosts.tunnel import open_tunnel
-from deployctl.jobs.calibrate import calibration_for, past_records
 from deployctl.jobs.order import Order, resolve
 from deployctl.jobs.reach import Reached
 from deployctl.jobs.wanted import Place, Wanted
@@ -49,7 +48,7 @@ def find_facts(wanted: Wanted, catalog: Catalog, project: Project, cache: Path, 
 
 
 def informed(wanted: Wanted, catalog: Catalog, project: Project, place: Place, emit: Emit) -> Order:
-    """Resolve the order with the model's facts as `find_facts` finds them, and with what past runs say of the plan.
+    """Resolve the order with the model's facts as `find_facts` finds them.
 
     What could not be asked is said. Raises as `find_facts` and `resolve` do.
     """
@@ -57,7 +56,7 @@ def informed(wanted: Wanted, catalog: Catalog, project: Project, place: Place, e
     order = resolve(wanted, catalog, found.model)
     for sentence in fallback(found):
         emit(Warned(sentence))
-    return replace(order, calibration=calibration_for(order.plan, catalog, past_records(place.data_dir)))
+    return order
 
 
 def fallback(found: Found) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import UsageError
 from deployctl.jobs.wanted import Wanted
-from deployctl.sizing.calibration import Calibration
 from deployctl.units import parse_duration
 
 MODES = ("quick", "standard", "certify")
@@ -36,7 +35,6 @@ class Order:
     reference: str
     question: Question
     catalog: Catalog
-    calibration: Calibration | None = None
 
 
 def resolve(wanted: Wanted, catalog: Catalog, model: ModelEntry | None = None) -> Order:

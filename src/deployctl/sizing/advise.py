@@ -170,7 +170,7 @@ def advise(
         fit = choose(
             model, capacity or Capacity.of_plan(plan), workload,
             variant=variant, slots=slots, context=context, kv_type=kv_type, prompt_cache=prompt_cache,
-            last_logits=last_logits, slo=slo, plan=plan, calibration=calibration, plans=plans, models=models, lang=lang,
+            last_logits=last_logits, slo=slo, plan=plan, plans=plans, models=models, lang=lang,
         )  # fmt: skip
     except TooLarge as refused:
         return Advice(
@@ -248,7 +248,7 @@ def _quick_look(
 ) -> Prediction | None:
     """Return the prediction alone; None where nothing fits."""
     try:
-        fit = choose(model, Capacity.of_plan(plan), workload, slo=slo, plan=plan, calibration=calibration, **asked)
+        fit = choose(model, Capacity.of_plan(plan), workload, slo=slo, plan=plan, **asked)
     except TooLarge:
         return None
     if plan.gpus and not fit.fully_on_gpu:

@@ -12,7 +12,6 @@ from deployctl.catalog.slos import SloEntry
 from deployctl.catalog.workloads import Workload
 from deployctl.errors import ModelUnavailable, UsageError
 from deployctl.sizing import memory
-from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.fit import Capacity, Fit, KvType
 from deployctl.sizing.pick import Question, best_fit, smallest_miss
 from deployctl.sizing.refuse import Refused, refusal
@@ -38,7 +37,6 @@ def choose(
     slo: SloEntry | None = None,
     tokens_per_s: float | None = None,
     plan: Plan | None = None,
-    calibration: Calibration | None = None,
     plans: Iterable[Plan] = (),
     models: Iterable[ModelEntry] = (),
     lang: Lang = "en",
@@ -47,11 +45,11 @@ def choose(
 
     With ``plan`` the variant must also be predicted to meet ``slo`` with all slots busy, at the slow end of the
     prediction where it can, and to give one stream ``tokens_per_s`` (default: what the plan promises for the model);
-    slots stop where more would not help; ``calibration`` corrects the predictions. Nothing below q4 is chosen unless
-    ``variant`` asks for it. ``prompt_cache`` is in bytes. ``last_logits`` describes the engine
-    (`memory.compute_bytes`): set it for the embedded one.
-    ``plans`` and ``models`` are what the refusal may offer instead. Raises DoesNotFit with the bytes of each
-    part, ModelUnavailable for a variant that the model does not have, and UsageError for numbers that make no sense.
+    slots stop where more would not help. All of it follows from what is sold, nothing from a measurement: a plan has
+    the same settings on every host and every night. Nothing below q4 is chosen unless ``variant`` asks for it.
+    ``prompt_cache`` is in bytes. ``last_logits`` describes the engine (`memory.compute_bytes`): set it for the embedded
+    one. ``plans`` and ``models`` are what the refusal may offer instead. Raises DoesNotFit with the bytes of each part,
+    ModelUnavailable for a variant that the model does not have, and UsageError for numbers that make no sense.
     """
     candidates = _candidates(model, variant)
     chosen_context, context_reason = _context(model, workload, context, lang)
@@ -71,7 +69,6 @@ def choose(
         slo=slo,
         tokens_per_s=tokens_per_s or _promised(model, plan),
         plan=plan,
-        calibration=calibration,
         slots_asked=slots is not None,
         lang=lang,
     )
@@ -109,7 +106,6 @@ def _attempt(
         slo=None,
         tokens_per_s=None,
         plan=None,
-        calibration=None,
         slots_asked=slots is not None,
         lang="en",
     )

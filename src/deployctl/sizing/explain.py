@@ -62,7 +62,6 @@ def variant_lines(
                 variant=variant,
                 slo=slo,
                 plan=plan,
-                calibration=calibration,
             )
         except TooLarge as refused:
             yield VariantLine(variant, refused.miss.slots, refused.miss.bytes.total, None)

@@ -9,7 +9,6 @@ from deployctl.catalog.models import ModelEntry, quality
 from deployctl.catalog.plans import Plan
 from deployctl.catalog.slos import SloEntry
 from deployctl.sizing import memory
-from deployctl.sizing.calibration import Calibration
 from deployctl.sizing.fit import Capacity, Fit, KvType
 from deployctl.sizing.refuse import machine_words
 from deployctl.sizing.speed import Speed, predict
@@ -37,7 +36,6 @@ class Question:
     slo: SloEntry | None
     tokens_per_s: float | None  # what one stream must get
     plan: Plan | None
-    calibration: Calibration | None
     slots_asked: bool
     lang: Lang
 
@@ -169,8 +167,7 @@ def _meets(question: Question, fit: Fit, *, careful: bool) -> bool:
 
 
 def _speed(question: Question, fit: Fit, plan: Plan) -> Speed:
-    speed = predict(fit, plan, question.held)
-    return speed if question.calibration is None else question.calibration.apply(speed)
+    return predict(fit, plan, question.held)
 
 
 def _quick_enough(question: Question, speed: Speed, *, careful: bool) -> bool:
