@@ -48,7 +48,7 @@ def test_an_unknown_host_key_is_shown_and_refused_where_nobody_can_answer(here: 
 
 @pytest.mark.timeout(400)
 def test_up_certifies_users_on_a_systemd_host(here: Any, machine: LabHost) -> None:
-    answer = here.run("up", *aim(machine), *MODEL, "--accept-new", "--budget", "2m", "--json")
+    answer = here.run("up", *aim(machine), *MODEL, "--accept-new", "--budget", "90s", "--json")
     assert answer.code == 0, answer.err
     record = parse_record(answer.out)
     assert record.capacity.certified_users >= 1
