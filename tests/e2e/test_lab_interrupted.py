@@ -61,7 +61,7 @@ STEPS = (
     "Make the model available",
     f"Make the model available: {SENDING}",
     f"Make the model available: {BLOBS}",
-    "✓ provision",
+    "provision  ",  # done or nothing to do
     "✓ tunnel",
 )
 BRIEFLY: tuple[tuple[str, How], ...] = (
