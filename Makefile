@@ -19,7 +19,7 @@ test: system-test $(READY) ## run every test that this machine can run
 	$(BIN)/python -m pytest
 
 test-matrix: system-test $(READY) ## every way in, every fault, a cut at every step (lab hosts, root, an hour)
-	DEPLOYCTL_TEST_MATRIX=1 $(BIN)/python -m pytest $(wildcard tests/e2e/test_lab_*.py)
+	DEPLOYCTL_TEST_MATRIX=1 $(BIN)/python -m pytest $(wildcard tests/e2e/test_lab_*.py) tests/lab/test_gpu_driver.py
 
 check: system-demo $(READY) ## ruff, format, mypy, yamllint, ansible-lint
 	$(BIN)/ruff check .

@@ -121,8 +121,12 @@ def test_a_bare_host_serves_a_model_and_a_second_run_changes_nothing(
     options: dict[str, Any] = {"suite": suite, "user": user, "behind": jump}
     if rights != "root":
         options |= {"sudo": rights, "password": SUDO if rights == "password" else ""}
+    if rights == "root":  # one of them with models on another disk
+        options |= {"mounts": {"/srv/models": 600}}
     with running_host(f"{suite}-{rights}", lab_key, **options) as host, watching() as watch:
         words = ["--host", f"{user}@{host.address}", "--key", str(locked_key), "--accept-new"]
+        if rights == "root":
+            words += ["--models-dir", "/srv/models"]
         if jump is not None:
             words += ["--jump", f"{jump.user}@{jump.address}"]
         first = provision(shell, *MODEL, *words, secrets=secrets)
@@ -135,6 +139,8 @@ def test_a_bare_host_serves_a_model_and_a_second_run_changes_nothing(
             f"'http://127.0.0.1:11434/api/generate', {body.encode()!r})))['eval_count'])"
         )
         assert host.run(f"python3 -c {shlex.quote(script)}", timeout=120).stdout.strip() == "4"
+        if rights == "root":
+            assert host.run("ls /srv/models").stdout.split() == ["blobs", "lost+found", "manifests"]
         audit = host.run("cat /var/log/deployctl.log").stdout
         assert audit.count(" begin serve gemma3:270m") == 2
         assert audit.count(": done, ") == 2

@@ -10,6 +10,7 @@ import pytest
 
 from deployctl.errors import HostError
 from deployctl.hosts import facts
+from deployctl.hosts.gpus import too_old
 from deployctl.hosts.ssh import connect
 
 PLAIN = """facts=1
@@ -157,11 +158,66 @@ RECORDED = {
         [("Aqua Vanjaram [Instinct MI300X]", 0, "")],
         "no driver answers for Aqua Vanjaram [Instinct MI300X]",
     ),
+    "an MI300X with the kernel's own driver": (
+        # Name and memory by rocm-smi; by the second, such a module has no version. The bus address is the one above.
+        "https://github.com/ROCm/legacy-rocm-build/issues/4750 https://github.com/ROCm/k8s-device-plugin/issues/157",
+        "pci=0000:1b:00.0 0x1002 0x74a1 0x120000\namd=0000:1b:00.0, 206141652992, , AMD Instinct MI300X OAM\n",
+        [("AMD Instinct MI300X OAM", 206141652992, "in-kernel")],
+        "",
+    ),
+    "two A100 with their driver": (
+        # From nvidia-smi's table; the first two of eight.
+        "https://github.com/bottlerocket-os/bottlerocket-core-kit/pull/834",
+        (
+            "nvidia=00000000:10:1C.0, 40960, 580.126.09, 8.0, NVIDIA A100-SXM4-40GB\n"
+            "nvidia=00000000:10:1D.0, 40960, 580.126.09, 8.0, NVIDIA A100-SXM4-40GB\n"
+        ),
+        [("NVIDIA A100-SXM4-40GB", 40 * 2**30, "580.126.09")] * 2,
+        "",
+    ),
+    "an L4 in a virtual machine that serves Ollama": (
+        # From nvidia-smi's table and lspci -nnk, in step 5.
+        "the article “Building an AI factory on Kubernetes: a GPU catalog for every customer”, 6 October 2026",
+        (
+            "pci=0000:09:00.0 0x10de 0x27b8 0x030200\n"
+            "lspci=0000:09:00.0 3D controller [0302]: NVIDIA Corporation AD104GL [L4] [10de:27b8] (rev a1)\n"
+            "nvidia=00000000:09:00.0, 23034, 615.71.09, 8.9, NVIDIA L4\n"
+        ),
+        [("NVIDIA L4", 23034 * 2**20, "615.71.09")],
+        "",
+    ),
+    "two RTX 4090 with a driver of 2024": (
+        # From nvidia-smi's table; the first two cards.
+        "https://github.com/akash-network/support/issues/209",
+        (
+            "pci=0000:01:00.0 0x10de 0x2684 0x030000\npci=0000:25:00.0 0x10de 0x2684 0x030000\n"
+            "nvidia=00000000:01:00.0, 24564, 535.161.07, 8.9, NVIDIA GeForce RTX 4090\n"
+            "nvidia=00000000:25:00.0, 24564, 535.161.07, 8.9, NVIDIA GeForce RTX 4090\n"
+        ),
+        [("NVIDIA GeForce RTX 4090", 24564 * 2**20, "535.161.07")] * 2,
+        "",
+    ),
     "a driver that does not match its library": (
         "https://github.com/negativo17/nvidia-driver/issues/180",
         "nvidia_error=Failed to initialize NVML: Driver/library version mismatch NVML library version: 575.64\n",
         [],
-        "Failed to initialize NVML: Driver/library version mismatch NVML library version: 575.64",
+        (
+            "Failed to initialize NVML: Driver/library version mismatch NVML library version: 575.64 "
+            "(the driver was updated and its old module is still loaded: reboot)"
+        ),
+    ),
+    "a driver that does not match its module, whose version is known": (
+        # nvidia-smi, and /proc/driver/nvidia/version, whose version is that of /sys/module/nvidia/version.
+        "https://github.com/zzzhouuu/truenas-nvidia-drivers/issues/19",
+        (
+            "nvidia_error=Failed to initialize NVML: Driver/library version mismatch NVML library version: 580.178\n"
+            "nvidia_module=580.173.02\n"
+        ),
+        [],
+        (
+            "Failed to initialize NVML: Driver/library version mismatch NVML library version: 580.178 "
+            "(the driver was updated and its old module 580.173.02 is still loaded: reboot)"
+        ),
     ),
 }
 
@@ -172,6 +228,40 @@ def test_recorded_cards_are_read_with_name_driver_and_problem(name):
     found = facts.read(PLAIN + lines)
     assert [(gpu.model, gpu.vram_bytes, gpu.driver) for gpu in found.gpus] == cards
     assert found.gpu_problem == problem
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("two RTX 4090 with a driver of 2024", ["535.161.07, and Ollama needs 550"]),
+        ("an L4 in a virtual machine that serves Ollama", []),
+        ("two A100 with their driver", []),
+        ("an MI300X with the kernel's own driver", []),
+        ("an RTX 3090 whose driver does not answer", []),
+    ],
+)
+def test_a_driver_that_ollama_would_leave_aside_is_named_once(name, words):
+    found = too_old(facts.read(PLAIN + RECORDED[name][1]).gpus)
+    assert len(found) == len(words)
+    assert all(word in sentence for word, sentence in zip(words, found, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        # docs.ollama.com/gpu: 5.0 and newer; 5.0 through 6.2 with driver 570, the others with 550.
+        ("nvidia=00000000:01:00.0, 11441, 470.256.02, 3.7, Tesla K80", "compute capability 3.7, and Ollama needs 5.0"),
+        ("nvidia=00000000:01:00.0, 24576, 565.57.01, 6.1, Tesla P40", "565.57.01, and Ollama needs 570"),
+        ("nvidia=00000000:01:00.0, 24576, 570.86.15, 6.1, Tesla P40", ""),
+        ("nvidia=00000000:01:00.0, 16384, 550.54.15, 7.0, Tesla V100-SXM2-16GB", ""),
+        ("amd=0000:1b:00.0, 206141652992, 6.10.5, AMD Instinct MI300X OAM", "ROCm 7 (6.14.14)"),
+        ("amd=0000:1b:00.0, 206141652992, 6.16.6, AMD Instinct MI300X OAM", ""),
+    ],
+)
+def test_the_floors_are_those_that_ollama_documents(line, word):
+    found = too_old(facts.read(f"{PLAIN}{line}\n").gpus)
+    assert bool(found) == bool(word)
+    assert word in "".join(found)
 
 
 def test_steal_is_the_share_that_the_hypervisor_took_meanwhile_and_since_boot():

@@ -55,6 +55,7 @@ def test_every_field_of_the_settings_reaches_the_server():
         max_queue=7,
         load_timeout="1m",
         port=4,
+        models_dir="/srv/models",
     )
 
     def passed(settings):

@@ -100,6 +100,21 @@ def test_with_the_password_it_is_provisioned_and_a_second_run_changes_nothing(ho
     assert changed(host.provision(dry_run=True)) == []
 
 
+def test_a_plan_with_a_gpu_costs_a_host_without_one_no_task(host):
+    """The roles for GPU drivers are told to look; they find no card in what `bootstrap` has seen."""
+
+    def tasks(threads):
+        settings = Settings(slots=3, context=1024, threads=threads)
+        target = replace(host.target, secrets=Secrets(sudo=PASSWORD))
+        source = Source("ollama", "0.99.0", host.archive)
+        project = Project(shipped_root())
+        return provision(
+            target, settings, source, MODEL, project=project, log=host.log, emit=discard, dry_run=True
+        ).tasks
+
+    assert [task.name for task in tasks(threads=None)] == [task.name for task in tasks(threads=2)]
+
+
 def test_the_password_is_in_no_log_here_and_in_no_file_there(host):
     assert PASSWORD not in host.log.read_text()
     found = host.lab.run(f"grep -rlF '{PASSWORD}' /home /root /etc /var/log /tmp 2>/dev/null", check=False).stdout

@@ -46,6 +46,7 @@ def group(
     engine: opt.Engine = None,
     ollama_archive: opt.Archive = None,
     ollama_version: opt.OllamaVersion = None,
+    ollama_mirror: opt.Mirror = None,
     seed: opt.Seed = 1,
 ) -> None:
     """Measure the fleet, what is stale first; say what changed.

@@ -31,6 +31,23 @@ AcceptNew = Annotated[bool, typer.Option("--accept-new", help="Accept a host key
 Engine = Annotated[str | None, typer.Option("--engine", help="ollama, or embedded (small, ships with us).")]
 Archive = Annotated[Path | None, typer.Option("--ollama-archive", help="A local release archive of Ollama.")]
 OllamaVersion = Annotated[str | None, typer.Option("--ollama-version", help="An official release to install.")]
+Mirror = Annotated[
+    str | None,
+    typer.Option(
+        "--ollama-mirror",
+        help="Where the host gets Ollama: a mirror of the releases (URL/vVERSION/…), or one archive.",
+        metavar="URL",
+    ),
+]
+ArchiveSum = Annotated[
+    str | None, typer.Option("--ollama-sha256", help="Insist on this checksum of the archive.", metavar="HEX")
+]
+ModelsDir = Annotated[
+    str | None, typer.Option("--models-dir", help="Keep models in this folder of the host.", metavar="PATH")
+]
+AllowReboot = Annotated[
+    bool, typer.Option("--allow-reboot", help="The host may be restarted where a GPU's driver needs it.")
+]
 Gguf = Annotated[Path | None, typer.Option("--gguf", help="A weights file to import under the model's name.")]
 Variant = Annotated[str | None, typer.Option("--variant", help="The quantization, for example q4_K_M.")]
 Slots = Annotated[int | None, typer.Option("--slots", min=1, max=1024, help="Parallel slots.")]

@@ -33,6 +33,7 @@ def command(
     engine: opt.Engine = None,
     ollama_archive: opt.Archive = None,
     ollama_version: opt.OllamaVersion = None,
+    ollama_mirror: opt.Mirror = None,
     gguf: opt.Gguf = None,
     slo: opt.SloName = None,
     workload: opt.WorkloadName = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from dataclasses import fields
@@ -36,6 +37,7 @@ def wanted_of(ctx: typer.Context) -> Wanted:
     ):
         if path is not None and not path.is_file():
             raise UsageError(f"{option} {path} is not a file")
+    _engine_of(given)
     weights = given.get("gguf")
     if weights is not None and not is_gguf(weights):
         raise UsageError(f"--gguf {weights} is not a GGUF file", hint="it has to begin with the letters GGUF")
@@ -44,6 +46,33 @@ def wanted_of(ctx: typer.Context) -> Wanted:
     chosen.setdefault("model", "")
     chosen["generator"] = _generator(given)
     return Wanted(**chosen, key_policy="accept-new" if given.get("accept_new") else _policy())
+
+
+def _engine_of(given: dict[str, Any]) -> None:
+    """Check and tidy what says where the engine comes from and where its models go."""
+    from deployctl.catalog.hosts import check_mirror, check_models_dir
+
+    for name, option, check in (
+        ("ollama_mirror", "--ollama-mirror", check_mirror),
+        ("models_dir", "--models-dir", check_models_dir),
+        ("ollama_sha256", "--ollama-sha256", _checksum),
+    ):
+        if given.get(name) is not None:
+            try:
+                given[name] = check(given[name])
+            except ValueError as error:
+                # The value may hold a password: it is not repeated.
+                raise UsageError(f"{option}: {error}") from None
+    if given.get("ollama_mirror") and given.get("archive"):
+        raise UsageError("--ollama-archive and --ollama-mirror exclude each other")
+    if given.get("engine") == "embedded" and (given.get("ollama_mirror") or given.get("ollama_sha256")):
+        raise UsageError("--engine embedded comes from here: it has no --ollama-mirror and no --ollama-sha256")
+
+
+def _checksum(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise ValueError("not a SHA-256: 64 hexadecimal digits, as sha256sum prints them")
+    return text.lower()
 
 
 def _generator(given: dict[str, Any]) -> Generator:

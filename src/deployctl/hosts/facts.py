@@ -5,23 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
 from deployctl.errors import HostError
-from deployctl.units import KIB, MIB
+from deployctl.hosts.gpus import GpuFacts as GpuFacts
+from deployctl.hosts.gpus import gpu_problem, read_gpus
+from deployctl.units import KIB
 
 if TYPE_CHECKING:
     from deployctl.hosts.ssh import Session
-
-# `lspci -Dnn`: bus, class, vendor, then the name with its ids. The vendor's name may have brackets, too.
-_LSPCI = re.compile(
-    r"(?P<bus>\S+) .*\[[0-9a-f]{4}\]: (?:NVIDIA Corporation|Advanced Micro Devices, Inc\. \[AMD/ATI\]) "
-    r"(?P<name>.+?) \[[0-9a-f]{4}:[0-9a-f]{4}\].*"
-)
-_VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 
 
 @dataclass(frozen=True)
@@ -31,18 +26,6 @@ class Disk:
     mount: str
     size_bytes: int
     free_bytes: int
-
-
-@dataclass(frozen=True)
-class GpuFacts:
-    """One GPU. ``vram_bytes`` is 0 and ``driver`` empty when no driver answers for it."""
-
-    vendor: str  # "nvidia" | "amd"
-    model: str
-    vram_bytes: int
-    driver: str
-    compute_capability: str
-    bus_id: str
 
 
 @dataclass(frozen=True)
@@ -130,7 +113,7 @@ def read(text: str, *, now: float | None = None) -> HostFacts:
         raise ValueError("its facts are incomplete")
     one = {key: found[0] for key, found in values.items()}
     python, _, version = one.get("python", "").partition(" ")
-    gpus = _gpus(values)
+    gpus = read_gpus(values)
     return HostFacts(
         os_id=one.get("os_id", ""),
         os_version=one.get("os_version", ""),
@@ -146,7 +129,7 @@ def read(text: str, *, now: float | None = None) -> HostFacts:
         swap_bytes=int(one.get("swap_kb", 0)) * KIB,
         disks=tuple(disk for disk in map(_disk, values.get("disk", [])) if disk is not None),
         gpus=gpus,
-        gpu_problem=_gpu_problem(gpus, one),
+        gpu_problem=gpu_problem(gpus, one),
         virtualization="" if one.get("virtualization") == "none" else one.get("virtualization", ""),
         systemd=one.get("systemd") == "1",
         root_or_sudo=one.get("privilege", ""),
@@ -212,43 +195,3 @@ def _disk(value: str) -> Disk | None:
     if not (blocks.isdigit() and free.isdigit() and mount):
         return None
     return Disk(mount=mount, size_bytes=int(blocks) * KIB, free_bytes=int(free) * KIB)
-
-
-def _gpus(values: Mapping[str, list[str]]) -> tuple[GpuFacts, ...]:
-    """Join the bus with the drivers' answers; a card on the bus that no driver names is kept, with no VRAM."""
-    found: dict[str, GpuFacts] = {}
-    for line in values.get("pci", []):
-        bus, vendor, device, kind = [*line.split(), "", "", "", ""][:4]
-        # An AMD APU or a board's VGA chip is no accelerator unless a driver says so below.
-        if vendor == "0x10de" or (vendor == "0x1002" and kind.startswith(("0x0380", "0x1200"))):
-            found[_bus(bus)] = GpuFacts(_VENDORS[vendor], f"{_VENDORS[vendor]} {device}", 0, "", "", bus)
-    for line in values.get("lspci", []):
-        match = _LSPCI.fullmatch(line)
-        if match and match["name"] != "Device" and (known := found.get(_bus(match["bus"]))):
-            found[_bus(match["bus"])] = replace(known, model=match["name"])
-    for line in values.get("nvidia", []):
-        bus, vram, driver, capability, name = [*(part.strip() for part in line.split(",", 4)), "", "", "", "", ""][:5]
-        if bus and name:
-            size = int(vram) * MIB if vram.isdigit() else 0
-            found[_bus(bus)] = GpuFacts("nvidia", name, size, driver, capability, bus)
-    for line in values.get("amd", []):
-        bus, vram, driver, name = [*(part.strip() for part in line.split(",", 3)), "", "", "", ""][:4]
-        size = int(vram) if vram.isdigit() else 0
-        found[_bus(bus)] = GpuFacts("amd", name or "amd GPU", size, driver or "in-kernel", "", bus)
-    return tuple(found[bus] for bus in sorted(found))
-
-
-def _bus(address: str) -> str:
-    """``00000000:65:00.0`` (nvidia-smi) and ``0000:65:00.0`` (sysfs) are one address."""
-    domain, _, rest = address.lower().partition(":")
-    return f"{int(domain, 16):04x}:{rest}" if re.fullmatch(r"[0-9a-f]+", domain) else address.lower()
-
-
-def _gpu_problem(gpus: tuple[GpuFacts, ...], one: Mapping[str, str]) -> str:
-    mute = [gpu.model for gpu in gpus if not gpu.driver]
-    if "nvidia_error" in one and (mute or not gpus):
-        return one["nvidia_error"]
-    if mute:
-        why = " (nouveau is loaded, and it cannot compute)" if one.get("nouveau") == "1" else ""
-        return f"no driver answers for {', '.join(mute)}{why}"
-    return ""

@@ -88,8 +88,7 @@ done 2>/dev/null </proc/mounts
 
 # GPUs: what sits on the bus, then what a driver says of it.
 for device in /sys/bus/pci/devices/*; do
-  [ -r "$device/class" ] || continue
-  class=$(cat "$device/class")
+  [ -r "$device/class" ] && read -r class <"$device/class" || continue
   case $class in 0x0300*|0x0302*|0x0380*|0x1200*) ;; *) continue ;; esac
   say pci "${device##*/} $(cat "$device/vendor") $(cat "$device/device") $class"
 done
@@ -98,6 +97,9 @@ if have lspci; then
     case $line in *\[0300\]:*|*\[0302\]:*|*\[0380\]:*|*\[1200\]:*) say lspci "$line" ;; esac
   done
 fi
+for name in nvidia amdgpu; do
+  [ -r "/sys/module/$name/version" ] && say "${name}_module" "$(cat "/sys/module/$name/version")"
+done
 [ -d /sys/module/nouveau ] && say nouveau 1
 for variable in /sys/firmware/efi/efivars/SecureBoot-*; do
   [ -r "$variable" ] && say secure_boot "$(od -An -t u1 "$variable" 2>/dev/null | tr -d '\n' | sed 's/.* //')"

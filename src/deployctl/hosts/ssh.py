@@ -201,6 +201,12 @@ class Session:
         except (paramiko.SSHException, OSError, EOFError) as error:
             raise self.lost(str(error)) from error
 
+    def renew(self) -> None:
+        """Connect anew: the host was restarted. Its key must be the one that it had; raises what ``connect`` does."""
+        fresh = connect(replace(self.target, fingerprint=self.fingerprint), "refuse")
+        self.close()
+        self._transport, self._outer = fresh._transport, fresh._outer
+
     def close(self) -> None:
         """Close the connection and everything that runs over it."""
         self._transport.close()

@@ -12,8 +12,8 @@ from deployctl.events import Emit
 from deployctl.hosts.clients import try_openssh
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.privilege import ensure_root
-from deployctl.jobs.preflight import problems_of, warnings_of
-from deployctl.jobs.reach import reach
+from deployctl.jobs.preflight import models_warning, problems_of, warnings_of
+from deployctl.jobs.reach import at_host, reach
 from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.wanted import Place, Wanted
 from deployctl.resources import Project
@@ -48,6 +48,7 @@ def check_host(wanted: Wanted, *, project: Project, place: Place, emit: Emit) ->
             found["reached by"] = " → ".join(str(hop) for hop in target.chain)
         warnings = (*missing(plan, facts), *surplus(plan, facts)) if plan else ()
         warnings += warnings_of(facts)
+        warnings += models_warning(facts, at_host(wanted, reached).models_dir)
         problems = problems_of(facts, become=target.become)
         # The same clients, keys and passwords that the work itself will use.
         problems += _refused(partial(ensure_root, reached.session, facts, place.ask_secret))

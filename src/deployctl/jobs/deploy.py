@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deployctl.catalog.plans import Plan
-from deployctl.errors import ProvisionError
+from deployctl.errors import ProvisionError, UsageError
 from deployctl.events import Emit, Warned, step
 from deployctl.hosts.facts import HostFacts
 from deployctl.hosts.tunnel import Tunnel, open_tunnel
@@ -20,8 +20,8 @@ from deployctl.jobs.guard import guarded
 from deployctl.jobs.hostprobe import HostProbe, probe_host
 from deployctl.jobs.loading import LoadedModel, load
 from deployctl.jobs.order import Order
-from deployctl.jobs.preflight import problems_of, warnings_of
-from deployctl.jobs.reach import Reached
+from deployctl.jobs.preflight import models_warning, problems_of, warnings_of
+from deployctl.jobs.reach import Reached, at_host
 from deployctl.jobs.sold import missing, surplus, usable_cpus
 from deployctl.jobs.source import choose_gguf, choose_source, refuse_unshipped
 from deployctl.jobs.wanted import Place, Wanted
@@ -83,7 +83,7 @@ def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit
         sold = Capacity.of_plan(order.plan)
         found = Capacity(
             ram_bytes=facts.ram_bytes,
-            vram_bytes=tuple(gpu.vram_bytes for gpu in facts.gpus if gpu.vram_bytes),
+            vram_bytes=_vram(facts, sold),
             disk_bytes=sold.disk_bytes,
             cpus=int(usable_cpus(facts)) or 1,
         )
@@ -107,7 +107,15 @@ def size_host(wanted: Wanted, order: Order, facts: HostFacts, emit: Emit) -> Fit
     return fit
 
 
-def settings_for(fit: Fit, order: Order, facts: HostFacts, *, port: int = Settings.port) -> Settings:
+def _vram(facts: HostFacts, sold: Capacity) -> tuple[int, ...]:
+    """What the cards say; where none says anything, its driver comes with this run, and what was sold has to do."""
+    known = tuple(gpu.vram_bytes for gpu in facts.gpus if gpu.vram_bytes)
+    return known or (sold.vram_bytes[: len(facts.gpus)])
+
+
+def settings_for(
+    fit: Fit, order: Order, facts: HostFacts, *, port: int = Settings.port, models_dir: str | None = None
+) -> Settings:
     """Every setting explicit. On a CPU host the threads are the CPUs that were sold and that a quota leaves."""
     cpus = min(order.plan.vcpus, int(usable_cpus(facts)) or 1)
     return Settings(
@@ -116,6 +124,7 @@ def settings_for(fit: Fit, order: Order, facts: HostFacts, *, port: int = Settin
         threads=None if order.plan.gpus else cpus,
         kv_cache_type=fit.kv_type,
         port=port,
+        models_dir=models_dir,
     )
 
 
@@ -135,7 +144,9 @@ def sandbox_port(root: Path) -> int:
 
 def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place, emit: Emit) -> Planned:
     """Choose engine, variant, slots, context and settings for a host; touches nothing on it."""
-    facts, order = reached.facts, ask_host(order, reached)
+    if reached.sandbox and wanted.models_dir:
+        raise UsageError("--models-dir is for real hosts: the sandbox has no other disk")
+    wanted, facts, order = at_host(wanted, reached), reached.facts, ask_host(order, reached)
     with step(emit, "engine", "Choosing the engine") as current:
         source = choose_source(wanted, facts, place, emit)
         gguf = choose_gguf(wanted, source, place, order.reference)
@@ -150,7 +161,8 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
         bytes=gguf.stat().st_size if gguf else fit.bytes.weights,
     )
     port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
-    return Planned(source, fit, model, settings_for(fit, order, facts, port=port), probe)
+    settings = settings_for(fit, order, facts, port=port, models_dir=wanted.models_dir)
+    return Planned(source, fit, model, settings, probe)
 
 
 def _probe(wanted: Wanted, order: Order, fit: Fit, reached: Reached, emit: Emit) -> HostProbe | None:
@@ -217,11 +229,20 @@ def deploy(
 def _deploy(
     wanted: Wanted, order: Order, reached: Reached, project: Project, place: Place, log: Path, emit: Emit
 ) -> Iterator[Served]:
-    notes = _compare(order.plan, reached, emit)
+    notes = _compare(order.plan, reached, at_host(wanted, reached).models_dir, emit)
     planned = plan_deployment(wanted, order, reached, place, emit)
     source, fit, model, settings = planned.source, planned.fit, planned.model, planned.settings
     with step(emit, "provision", "Provisioning") as current:
-        play = provision_where_needed(reached.session, settings, source, model, project=project, log=log, emit=emit)
+        play = provision_where_needed(
+            reached.session,
+            settings,
+            source,
+            model,
+            project=project,
+            log=log,
+            emit=emit,
+            reboot=wanted.allow_reboot,
+        )
         current.detail = f"{play.ok} tasks, {play.changed} changed"
         if not play.changed:
             looked = f"{play.ok} tasks" if play.ok else "as the last run left it"
@@ -247,14 +268,14 @@ def _deploy(
         )
 
 
-def _compare(plan: Plan, reached: Reached, emit: Emit) -> tuple[str, ...]:
+def _compare(plan: Plan, reached: Reached, models_dir: str | None, emit: Emit) -> tuple[str, ...]:
     if reached.sandbox:
         return ()
     short, over = missing(plan, reached.facts), surplus(plan, reached.facts)
     problems = problems_of(reached.facts, become=reached.target.become)
     if problems:
         raise ProvisionError(f"{reached.target.name}: {problems[0]}", hint=f"deployctl host check {reached.target}")
-    for sentence in warnings_of(reached.facts):
+    for sentence in (*warnings_of(reached.facts), *models_warning(reached.facts, models_dir)):
         emit(Warned(sentence))
     for sentence in short:
         emit(Warned(sentence))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from deployctl.hosts.facts import HostFacts
+from deployctl.hosts.gpus import too_old
+from deployctl.units import format_bytes
 
 STEAL = 0.02  # of CPU time; beyond it a neighbour is felt
 CLOCK_S = 30.0  # certificates and logs mind a clock that is further off
@@ -27,6 +29,14 @@ def problems_of(facts: HostFacts, *, become: bool) -> tuple[str, ...]:
     return tuple(problems)
 
 
+def models_warning(facts: HostFacts, models_dir: str | None) -> tuple[str, ...]:
+    """A models directory that was named lies on the system's own disk: nothing is mounted there, or it is misspelt."""
+    disk = facts.disk_for(models_dir) if models_dir else None
+    if disk is None or disk.mount != "/":
+        return ()
+    return (f"{models_dir} is on the system's own disk ({format_bytes(disk.free_bytes)} free): none is mounted there",)
+
+
 def warnings_of(facts: HostFacts) -> tuple[str, ...]:
     """What does not stop the work and will be felt in it."""
     found = []
@@ -34,6 +44,7 @@ def warnings_of(facts: HostFacts) -> tuple[str, ...]:
         found.append("the CPU has no AVX2: expect about half the speed of one that has")
     if facts.gpu_problem:
         found.append(f"GPU: {facts.gpu_problem}; the engine would run on the CPU without a word")
+    found += [f"{sentence}: it would compute on the CPU without a word" for sentence in too_old(facts.gpus)]
     # Since boot where the look was too short to tell.
     for share, when in ((facts.steal, "now"), (facts.steal_since_boot, "since boot")):
         if share is not None and share > STEAL:

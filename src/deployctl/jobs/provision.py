@@ -60,7 +60,7 @@ def provision(
                     return Provisioned(host, served.fit, served.play, watch.timings)
             planned = plan_deployment(wanted, order, reached, place, watch)
             with step(watch, "provision", "Looking what would change") as current:
-                ensure_room(reached.session, planned.source, planned.model)
+                ensure_room(reached.session, planned.source, planned.model, planned.settings.models_dir)
                 play = run_provision(
                     reached.target,
                     planned.settings,

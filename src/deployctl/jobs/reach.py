@@ -28,12 +28,13 @@ SANDBOX = "sandbox"
 
 @dataclass(frozen=True)
 class Reached:
-    """A host that answers: how to get in, a live session, what it is."""
+    """A host that answers: how to get in, a live session, what it is; ``entry`` is what hosts.yml says of it."""
 
     target: Target
     session: Session
     facts: HostFacts
     sandbox: bool
+    entry: HostEntry | None = None
 
 
 @contextmanager
@@ -62,25 +63,16 @@ def reach(wanted: Wanted, catalog: Catalog, place: Place, emit: Emit, *, root: b
             if root:
                 ensure_root(session, facts, place.ask_secret)
             current.detail = describe(target, facts)
-        yield Reached(session.target, session, facts, sandbox)
+        yield Reached(session.target, session, facts, sandbox, None if sandbox else listed_host(wanted, catalog))
 
 
 def find_target(wanted: Wanted, catalog: Catalog, place: Place) -> Target:
     """The host that was named, else the only inventory host of that plan; raises UsageError otherwise."""
     finder = _Finder(wanted, catalog, place)
-    if wanted.host is None and wanted.plan is None:
-        raise UsageError("no host was named", hint="--host user@address[:port], or --plan ID")
-    if wanted.host is None:
-        fitting = [host for host in catalog.hosts.values() if host.plan == wanted.plan]
-        if len(fitting) == 1:
-            return finder.listed(fitting[0])
-        found = "no host" if not fitting else f"{len(fitting)} hosts ({', '.join(host.name for host in fitting)})"
-        raise UsageError(
-            f"inventory/hosts.yml lists {found} of plan {wanted.plan}",
-            hint="--host user@address[:port], or list it there (inventory/hosts.example.yml shows how)",
-        )
-    if wanted.host in catalog.hosts:
-        return finder.listed(catalog.hosts[wanted.host])
+    entry = listed_host(wanted, catalog)
+    if entry is not None:
+        return finder.listed(entry)
+    assert wanted.host is not None
     if wanted.host in catalog.plans:
         raise UsageError(
             f"{wanted.host} is a plan, not a host", hint=f"--plan {wanted.host} --host user@address[:port]"
@@ -88,6 +80,35 @@ def find_target(wanted: Wanted, catalog: Catalog, place: Place) -> Target:
     if "@" not in wanted.host and catalog.hosts and "." not in wanted.host and ":" not in wanted.host:
         catalog.host(wanted.host)  # a bare word: most likely a misspelt name, so offer the nearest
     return finder.typed(wanted.host)
+
+
+def listed_host(wanted: Wanted, catalog: Catalog) -> HostEntry | None:
+    """The entry of inventory/hosts.yml that is meant, or None for a host that was typed; raises UsageError."""
+    if wanted.host is not None:
+        return catalog.hosts.get(wanted.host)
+    if wanted.plan is None:
+        raise UsageError("no host was named", hint="--host user@address[:port], or --plan ID")
+    fitting = [host for host in catalog.hosts.values() if host.plan == wanted.plan]
+    if len(fitting) == 1:
+        return fitting[0]
+    found = "no host" if not fitting else f"{len(fitting)} hosts ({', '.join(host.name for host in fitting)})"
+    raise UsageError(
+        f"inventory/hosts.yml lists {found} of plan {wanted.plan}",
+        hint="--host user@address[:port], or list it there (inventory/hosts.example.yml shows how)",
+    )
+
+
+def at_host(wanted: Wanted, reached: Reached) -> Wanted:
+    """The order with what hosts.yml says of this host, where the command line says nothing."""
+    entry = reached.entry
+    if entry is None:
+        return wanted
+    settled = wanted.archive is not None or wanted.engine == "embedded"
+    return replace(
+        wanted,
+        models_dir=wanted.models_dir or entry.models_dir,
+        ollama_mirror=wanted.ollama_mirror or (None if settled else entry.ollama_mirror),
+    )
 
 
 class _Finder:

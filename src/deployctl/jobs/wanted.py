@@ -41,6 +41,10 @@ class Wanted:
     engine: Engine | None = None
     archive: Path | None = None
     ollama_version: str | None = None
+    ollama_mirror: str | None = None  # where releases are, in the layout of the official ones; or one archive
+    ollama_sha256: str | None = None  # of the archive, to insist on
+    models_dir: str | None = None
+    allow_reboot: bool = False  # for a GPU's driver
     gguf: Path | None = None
     variant: str | None = None
     slots: int | None = None

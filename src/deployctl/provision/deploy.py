@@ -44,11 +44,12 @@ def provision(
     log: Path,
     emit: Emit,
     dry_run: bool = False,
+    reboot: bool = False,
 ) -> Play:
     """Install the engine, run it with ``settings``, make the model available. Idempotent: a second run changes 0.
 
-    ``dry_run`` connects and changes nothing; the Play's changed tasks then say what would be done. Raises
-    ModelUnavailable, HostUnreachable or ProvisionError.
+    ``dry_run`` connects and changes nothing; the Play's changed tasks then say what would be done. ``reboot`` allows
+    to restart the host for a GPU's driver. Raises ModelUnavailable, HostUnreachable or ProvisionError.
     """
     if source.archive is None and source.url and not source.sha256:
         raise ProvisionError(f"no checksum for {source.url}", hint="give the archive's sha256 along with the URL")
@@ -56,7 +57,7 @@ def provision(
         return run_playbook(
             "provision.yml",
             target,
-            variables(target, settings, source, model),
+            {**variables(target, settings, source, model), **drivers(settings, reboot=reboot)},
             project=project,
             log=log,
             emit=emit,
@@ -81,18 +82,21 @@ def provision_where_needed(
     project: Project,
     log: Path,
     emit: Emit,
+    reboot: bool = False,
 ) -> Play:
     """Provision the session's host, or find that it is as the last run left it: then no playbook is run at all.
 
-    Raises what ``provision`` does.
+    Where the host was restarted, the session is made anew. Raises what ``provision`` does.
     """
     target = session.target
     told = variables(target, settings, source, model)
     if stamp.as_left(session, told, project):
         return Play(ok=0, changed=0, failed=0, skipped=0)
-    ensure_room(session, source, model)
+    ensure_room(session, source, model, settings.models_dir)
     stamp.forget(session)
-    play = provision(target, settings, source, model, project=project, log=log, emit=emit)
+    play = provision(target, settings, source, model, project=project, log=log, emit=emit, reboot=reboot)
+    if play.facts.get("rebooted"):
+        session.renew()
     stamp.note(session, told, project)
     return play
 
@@ -142,6 +146,12 @@ def extra_environment(settings: Settings) -> dict[str, str]:
     return {"OLLAMA_NO_CLOUD": "1", **spin}
 
 
+def drivers(settings: Settings, *, reboot: bool) -> dict[str, bool]:
+    """What the roles for GPUs are told: to see to drivers where the plan has a GPU, and whether they may restart it."""
+    gpu = settings.threads is None
+    return {"nvidia_enabled": gpu, "amd_enabled": gpu, "nvidia_reboot": reboot, "amd_reboot": reboot}
+
+
 def variables(target: Target, settings: Settings, source: Source, model: ModelFiles) -> Mapping[str, Any]:
     """The roles' variables for a deployment. Pure; the names are documented in the roles' defaults."""
     archive = str(source.archive) if source.archive is not None else ""
@@ -164,6 +174,7 @@ def variables(target: Target, settings: Settings, source: Source, model: ModelFi
         "ollama_max_queue": settings.max_queue,
         "ollama_load_timeout": settings.load_timeout,
         "ollama_extra_environment": extra_environment(settings),
+        **({"ollama_models_dir": settings.models_dir} if settings.models_dir else {}),
         "model_name": model.reference,
         "model_gguf": str(model.gguf) if model.gguf is not None else "",
         "model_digest": model.digest or "",

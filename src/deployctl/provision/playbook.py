@@ -196,8 +196,8 @@ def _unreachable(target: Target, failure: Failure, log: Path) -> HostError:
 
 
 def _facts(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What our modules tell of the host: the archive, the server's version, the model, what was brought back."""
-    return {key: result[key] for key in ("installed", "version", "model", "restored") if result.get(key)}
+    """What modules tell of the host: archive, version, model, what was brought back, whether it was restarted."""
+    return {key: result[key] for key in ("installed", "version", "model", "restored", "rebooted") if result.get(key)}
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -52,10 +52,13 @@ class Room:
     stored: bool = False
 
 
-def ensure_room(session: Session, source: Source, model: ModelFiles) -> None:
-    """Raise ProvisionError when the archive does not fit on the host's disks, ModelUnavailable for the model."""
+def ensure_room(session: Session, source: Source, model: ModelFiles, models_dir: str | None = None) -> None:
+    """Raise ProvisionError when the archive does not fit on the host's disks, ModelUnavailable for the model.
+
+    ``models_dir`` is where models are kept if not below the server's home.
+    """
     archive = source.archive.stat().st_size if source.archive is not None else 0
-    room = _look(session, source, model)
+    room = _look(session, source, model, models_dir)
     if room is None:
         return  # a host that cannot tell is not refused
     weights = model.bytes
@@ -87,14 +90,14 @@ def _fits(
             )
 
 
-def _look(session: Session, source: Source, model: ModelFiles) -> Room | None:
+def _look(session: Session, source: Source, model: ModelFiles, models_dir: str | None) -> Room | None:
     rootless = session.target.service_manager != "systemd"
     home = session.run("echo ~").stdout.strip()
     name = Name.parse(model.reference)
     values = {
         "uploads": f"{home}/.cache/deployctl/uploads",
         "prefix": f"{home}/.local" if rootless else "/usr/local",
-        "models": f"{home}/.ollama/models" if rootless else "/usr/share/ollama/.ollama/models",
+        "models": models_dir or (f"{home}/.ollama/models" if rootless else "/usr/share/ollama/.ollama/models"),
         "sha256": source.sha256 or "?",
         "manifest": f"{name.registry or OFFICIAL}/{name.namespace}/{name.model}/{name.tag}",
         "weights": str(model.bytes),

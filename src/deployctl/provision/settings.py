@@ -20,6 +20,7 @@ class Settings:
     max_queue: int = 512
     load_timeout: str = "10m"
     port: int = 11434  # on the host's loopback
+    models_dir: str | None = None  # None: below the home of whoever runs the server
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ _PARTS = (
     "results",
     "failed",
     "restored",
+    "rebooted",
 )
 
 

@@ -1,4 +1,5 @@
-# Makes a fresh server ready for Ansible. In: WAIT_S, PACKAGES, PRETEND. Out: changed=1, python=PATH, groups=NAMES.
+# Makes a fresh server ready for Ansible. In: WAIT_S, PACKAGES, PRETEND. Out: changed=1, python=PATH, group=NAME;
+# then system and GPUs, for the roles that see to drivers (gpu.sh is appended to this file).
 LC_ALL=C; export LC_ALL
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH
 end=$(($(date +%s) + WAIT_S))
@@ -59,4 +60,6 @@ python=$(find_python)
 [ -n "$python" ] || [ -n "$PRETEND" ] || fail "no Python 3.8 or newer"
 echo "python=$python"
 for group in render video; do getent group "$group" >/dev/null 2>&1 && echo "group=$group"; done
-exit 0
+[ -r /etc/os-release ] && ( . /etc/os-release; echo "os=$ID ${VERSION_ID%%.*} ${VERSION_CODENAME:-none}" )
+echo "kernel=$(uname -r)"
+echo "machine=$(uname -m)"

@@ -27,9 +27,8 @@ class ActionModule(ActionBase):
                 raise AnsibleActionFail(f"there is no weights file {weights}")
             arguments["digest"] = (arguments.get("digest") or transfer.sha256(weights)).rpartition(":")[2].lower()
             if not self._task.check_mode:
-                found = self._execute_module(
-                    module_name=MODULE, module_args={**arguments, "query": True}, task_vars=variables
-                )
+                asked = {**arguments, "query": True, "bytes": weights.stat().st_size}
+                found = self._execute_module(module_name=MODULE, module_args=asked, task_vars=variables)
                 if found.get("failed") or found.get("satisfied"):
                     return {**result, **found}
                 if not found["blob"]:

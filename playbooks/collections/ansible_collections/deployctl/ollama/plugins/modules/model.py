@@ -18,6 +18,7 @@ options:
   insecure: {description: Pull over plain HTTP (a mirror on a private network)., type: bool, default: false}
   uploaded: {description: Internal. The weights on the host., type: path}
   query: {description: Internal. Only tell what is there., type: bool, default: false}
+  bytes: {description: Internal. Size of I(gguf)., type: int}
   progress: {description: Internal. File for the progress., type: path}
 attributes:
   check_mode: {support: full}
@@ -62,6 +63,7 @@ def main():
             "insecure": {"type": "bool", "default": False},
             "uploaded": {"type": "path"},
             "query": {"type": "bool", "default": False},
+            "bytes": {"type": "int"},
             "progress": {"type": "path"},
         },
         supports_check_mode=True,
@@ -77,6 +79,11 @@ def main():
         module.fail_json(msg="no Ollama answers at %s: %s" % (wanted["url"], error))
     if satisfied or wanted["query"]:
         blob = bool(wanted["gguf"]) and has_blob(wanted["url"], bare(wanted["digest"]))
+        if wanted["bytes"] and not satisfied and not blob:
+            try:  # before gigabytes are sent
+                room(wanted, name, wanted["bytes"])
+            except Unavailable as error:
+                module.fail_json(msg=str(error), kind="model_unavailable")
         module.exit_json(changed=False, model=found or {}, satisfied=satisfied, blob=blob)
     if module.check_mode:
         module.exit_json(changed=True, model=found or {}, satisfied=False, diff=difference(found, name))
