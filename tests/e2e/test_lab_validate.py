@@ -16,13 +16,13 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.engine,
     pytest.mark.lab,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not os.environ.get("DEPLOYCTL_TEST_MATRIX"), reason="make test-matrix runs it"),
 ]
 
 PROMISES = {
     "modest": "{users: 1, tokens_per_s: 0.5, seconds_for_200_tokens: 400, slo: patient}",
-    "boastful": "{users: 200, tokens_per_s: 2000, seconds_for_200_tokens: 0.2, slo: demo}",
+    "boastful": "{users: 40, tokens_per_s: 2000, seconds_for_200_tokens: 0.2, slo: demo}",
     "undecided": "{users: 3, slo: patient}",
 }
 PATIENT = "\npatient: {title: Nobody minds, ttft_s: 30.0, tpot_s: 3.0, attainment: 0.8}\n"
@@ -47,7 +47,7 @@ def validate(shell: Any, lab_host: HostFactory) -> Callable[..., tuple[int, Any]
         )
         command = ("validate", "--plan", plan, "--engine", "embedded", "--accept-new", "--json", *words)
         child = shell.start(*command)
-        out, err = child.communicate(timeout=800)
+        out, err = child.communicate(timeout=1500)
         print(err)
         return child.returncode, json.loads(out)
 
@@ -73,7 +73,7 @@ def test_a_promise_that_holds_one_too_high_and_one_not_decided(validate: Any, sh
     assert len(runs) == 2
     assert shell.run("records", "verify").code == 0
 
-    code, document = validate("boastful", "--budget", "2m")
+    code, document = validate("boastful", "--budget", "8m")
     broken = {"users": "FAIL", "tokens_per_s": "FAIL", "seconds_for_200_tokens": "FAIL"}
     assert [verdicts(host) for host in document["hosts"]] == [HARDWARE | broken] * 2
     assert (code, document["verdict"]) == (1, "FAIL")
