@@ -1,89 +1,27 @@
 """Facts from a registry that others wrote: Debian's docker-registry, filled in Ollama's layout over its own API."""
 
-import hashlib
 import json
-import os
 import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import httpx
 import pytest
+from nspawn.registry import Store, running_registry
 
 from deployctl.catalog.load import load_catalog
 from deployctl.cli.app import main
 from deployctl.errors import ModelUnavailable
 from deployctl.resources import Project
 from deployctl.sizing.facts import find
-from deployctl.sizing.registry import MANIFEST_TYPE, PROJECTOR, WEIGHTS, Registry
+from deployctl.sizing.registry import Registry
 
 pytestmark = pytest.mark.skipif(shutil.which("docker-registry") is None, reason="docker-registry is not installed")
 
 
-class Store:
-    """A running registry, and what a push does."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.http = httpx.Client(base_url=address, timeout=20)
-
-    def push(self, name: str, tag: str, weights: bytes, *, file_type: str, projector: bytes = b"", lie: int = 0) -> str:
-        config = json.dumps({"model_format": "gguf", "model_type": "0.1M", "file_type": file_type}).encode()
-        layers = [(WEIGHTS, weights)] + ([(PROJECTOR, projector)] if projector else [])
-        manifest = {
-            "schemaVersion": 2,
-            "mediaType": MANIFEST_TYPE,
-            "config": self.blob(name, "application/vnd.docker.container.image.v1+json", config),
-            "layers": [self.blob(name, kind, body) for kind, body in layers],
-        }
-        manifest["layers"][0]["size"] += lie  # type: ignore[index]
-        kind = {"Content-Type": MANIFEST_TYPE}
-        self.http.put(f"/v2/{name}/manifests/{tag}", content=json.dumps(manifest), headers=kind).raise_for_status()
-        return f"sha256:{hashlib.sha256(weights).hexdigest()}"
-
-    def blob(self, name: str, kind: str, body: bytes) -> dict[str, object]:
-        digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
-        begun = self.http.post(f"/v2/{name}/blobs/uploads/")
-        place = httpx.URL(begun.raise_for_status().headers["Location"]).copy_merge_params({"digest": digest})
-        self.http.put(place, content=body).raise_for_status()
-        return {"mediaType": kind, "digest": digest, "size": len(body)}
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    home = tmp_path_factory.mktemp("registry")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    config = {
-        "version": 0.1,
-        "log": {"accesslog": {"disabled": True}, "level": "error"},
-        "storage": {"filesystem": {"rootdirectory": str(home / "data")}},
-        "http": {"addr": f"127.0.0.1:{port}", "secret": "for this test only"},
-    }
-    (home / "config.yml").write_text(json.dumps(config))
-    environment = {"PATH": os.environ["PATH"], "OTEL_TRACES_EXPORTER": "none"}
-    with (home / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["docker-registry", "serve", str(home / "config.yml")], stdout=log, stderr=log, env=environment
-        )
-    try:
-        running = Store(f"http://127.0.0.1:{port}")
-        for _ in range(200):
-            try:
-                running.http.get("/v2/").raise_for_status()
-                break
-            except httpx.TransportError:
-                assert process.poll() is None, (home / "log").read_text()
-                time.sleep(0.05)
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
         yield running
-        running.http.close()
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import typer
@@ -61,6 +62,7 @@ def show_provisioned(done: Provisioned, world: Globals, *, dry_run: bool) -> Non
                 "changes": [task.name for task in tasks],
                 **({"diffs": {task.name: task.diff for task in tasks}} if world.diff else {}),
                 "sizing": sizing_block(done.fit) if done.fit else None,
+                "model": asdict(done.model) if done.model else None,
                 "timings": done.timings,
             }
         )

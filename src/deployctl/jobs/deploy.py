@@ -159,6 +159,7 @@ def plan_deployment(wanted: Wanted, order: Order, reached: Reached, place: Place
         reference=order.reference if gguf else fit.reference,
         gguf=gguf,
         bytes=gguf.stat().st_size if gguf else fit.bytes.weights,
+        insecure=order.insecure,
     )
     port = sandbox_port(place.sandbox) if reached.sandbox else Settings.port
     settings = settings_for(fit, order, facts, port=port, models_dir=wanted.models_dir)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from deployctl.catalog.catalog import Catalog
 from deployctl.catalog.settings import read_models_settings
@@ -19,7 +20,7 @@ from deployctl.provision.settings import Settings
 from deployctl.resources import Project
 from deployctl.sizing.facts import Found, find
 from deployctl.sizing.memo import Memo
-from deployctl.sizing.registry import DEFAULT, Registry
+from deployctl.sizing.registry import DEFAULT, Name, Registry
 
 ANSWER_S = 5.0
 
@@ -56,7 +57,13 @@ def informed(wanted: Wanted, catalog: Catalog, project: Project, place: Place, e
     order = resolve(wanted, catalog, found.model)
     for sentence in fallback(found):
         emit(Warned(sentence))
-    return order
+    return replace(order, insecure=plain_http(wanted, project))
+
+
+def plain_http(wanted: Wanted, project: Project) -> bool:
+    """Say whether the model names a registry that is to be spoken to without TLS: only when its address says so."""
+    address = urlsplit(wanted.registry or read_models_settings(project).registry or DEFAULT)
+    return address.scheme == "http" and Name.parse(wanted.model).registry == address.netloc
 
 
 def fallback(found: Found) -> tuple[str, ...]:

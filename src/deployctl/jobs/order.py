@@ -35,6 +35,7 @@ class Order:
     reference: str
     question: Question
     catalog: Catalog
+    insecure: bool = False  # the model is in the very registry whose address was given with http://
 
 
 def resolve(wanted: Wanted, catalog: Catalog, model: ModelEntry | None = None) -> Order:

@@ -16,6 +16,7 @@ from deployctl.jobs.overrides import announce
 from deployctl.jobs.reach import reach
 from deployctl.jobs.recording import Stopwatch
 from deployctl.jobs.wanted import Place, Wanted
+from deployctl.ollama.client import Installed
 from deployctl.provision.deploy import provision as run_provision
 from deployctl.provision.deploy import rollback as run_rollback
 from deployctl.provision.deploy import teardown
@@ -35,6 +36,7 @@ class Provisioned:
     fit: Fit | None
     play: Play
     timings: dict[str, float]
+    model: Installed | None = None
 
 
 def provision(
@@ -57,7 +59,7 @@ def provision(
                 if reached.sandbox:
                     emit(Warned("the sandbox is switched off when this command ends; its disk is kept"))
                 with deploy(wanted, order, reached, project, place, log, watch) as served:
-                    return Provisioned(host, served.fit, served.play, watch.timings)
+                    return Provisioned(host, served.fit, served.play, watch.timings, served.loaded.model)
             planned = plan_deployment(wanted, order, reached, place, watch)
             with step(watch, "provision", "Looking what would change") as current:
                 ensure_room(reached.session, planned.source, planned.model, planned.settings.models_dir)

@@ -20,18 +20,26 @@ if TYPE_CHECKING:
     from deployctl.hosts.ssh import Session
 
 
+# What to do by the kind of failure that the module model tells.
+MODEL_HINTS = {
+    "model_unavailable": "check the name (deployctl models)",
+    "pull_broken": "run the same command again: it goes on where it stopped",
+}
+
+
 @dataclass(frozen=True)
 class ModelFiles:
     """Which model, and where from: ``gguf`` is uploaded from here; without it the host pulls.
 
     ``digest`` is the SHA-256 of ``gguf`` (None: it is computed), or without ``gguf`` that of the manifest to insist on.
-    ``bytes`` is about how much disk the weights take (0: not known).
+    ``bytes`` is about how much disk the weights take (0: not known). ``insecure``: pull over plain HTTP.
     """
 
     reference: str
     gguf: Path | None = None
     digest: str | None = None
     bytes: int = 0
+    insecure: bool = False
 
 
 def provision(
@@ -65,11 +73,12 @@ def provision(
             check=dry_run,
         )
     except TaskFailed as error:
-        if error.failure.result.get("kind") != "model_unavailable":
+        hint = MODEL_HINTS.get(str(error.failure.result.get("kind")))
+        if hint is None:
             raise
         raise ModelUnavailable(
             f"{target.name}: {error.failure.message}",
-            hint=f"check the name (deployctl models), or bring the weights: --gguf FILE; the whole log: {log}",
+            hint=f"{hint}, or bring the weights: --gguf FILE; the whole log: {log}",
         ) from error
 
 
@@ -178,4 +187,5 @@ def variables(target: Target, settings: Settings, source: Source, model: ModelFi
         "model_name": model.reference,
         "model_gguf": str(model.gguf) if model.gguf is not None else "",
         "model_digest": model.digest or "",
+        "model_insecure": model.insecure,
     }

@@ -5,7 +5,8 @@ Facts and texts of Ollama that it repeats are those of v0.33.0-rc2 (August 2026)
 
 What differs from a genuine server, on purpose:
 
-- The version ends in ``-embedded``. There is no registry: ``/api/pull`` knows what is installed and nothing else.
+- The version ends in ``-embedded``. The makers' registry is never asked: ``/api/pull`` fetches names that name another
+  (``host:port/namespace/model:tag``, over one connection, resumed by Range) and else knows only what is installed.
 - No GPU, no embeddings, tools, images, thinking, log probabilities, ``/v1`` endpoints, nor the deprecated ``context``
   of ``/api/generate``; a request for what is missing is refused.
 - A GGUF file without a chat template (a base model) is asked with questions and answers in ``/api/chat``, and with the

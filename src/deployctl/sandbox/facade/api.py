@@ -14,8 +14,9 @@ from .config import Config
 from .connection import Connection, Request, Sink
 from .errors import ApiError, not_found
 from .generation import Generation
+from .pull import pull
 from .scheduler import Scheduler
-from .store import Store, parse_name
+from .store import DEFAULT_REGISTRY, Store, parse_name
 
 _BLOBS = "/api/blobs/"
 # Ollama's "for ever" is the largest Go duration, about 292 years.
@@ -127,17 +128,17 @@ class Api:
         )
 
     async def _pull(self, request: Request, connection: Connection) -> None:
-        """Pull what is here already; the embedded engine has no registry, so nothing else exists."""
+        """Pull from the registry that the name names; one without has only what is here already."""
         body = request.json()
-        name = _model_of(body)
+        text = _model_of(body)
+        name = parse_name(text)
+        assert name is not None  # _model_of has looked
         progress = _Progress(connection, stream=body.get("stream") is not False)
-        progress.step("pulling manifest")
-        try:
-            self._store.get(name)
-        except ApiError:
-            raise ApiError(500, "pull model manifest: file does not exist") from None
-        progress.step("verifying sha256 digest")
-        progress.step("writing manifest")
+        if name.registry == DEFAULT_REGISTRY and self._store.has(name):
+            for status in ("pulling manifest", "verifying sha256 digest", "writing manifest"):
+                progress.tell({"status": status})
+        else:
+            await pull(self._store, name, insecure=bool(body.get("insecure")), say=progress.tell)
         progress.finish()
 
     async def _create(self, request: Request, connection: Connection) -> None:
@@ -206,8 +207,11 @@ class _Progress:
         self._connection, self._stream = connection, stream
 
     def step(self, status: str) -> None:
+        self.tell({"status": status})
+
+    def tell(self, document: dict[str, Any]) -> None:
         if self._stream:
-            self._connection.stream(json.dumps({"status": status}).encode() + b"\n")
+            self._connection.stream(json.dumps(document).encode() + b"\n")
 
     def finish(self) -> None:
         self.step("success")

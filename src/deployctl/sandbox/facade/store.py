@@ -15,10 +15,11 @@ from typing import Any
 from .errors import ApiError, not_found
 from .gguf import Header, read_header
 
-_DEFAULTS = ("registry.ollama.ai", "library", "latest")
+DEFAULT_REGISTRY = "registry.ollama.ai"
+_DEFAULTS = (DEFAULT_REGISTRY, "library", "latest")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,349}")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
-_MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 _CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 _LAYER = "application/vnd.ollama.image."
 
@@ -186,13 +187,21 @@ class Store:
             layers.append(self._add_blob(system.encode(), f"{_LAYER}system"))
         manifest = {
             "schemaVersion": 2,
-            "mediaType": _MANIFEST_TYPE,
+            "mediaType": MANIFEST_TYPE,
             "config": self._add_blob(json.dumps(config).encode(), _CONFIG_TYPE),
             "layers": layers,
         }
+        self.install(name, json.dumps(manifest).encode())
+
+    def install(self, name: Name, manifest: bytes) -> None:
+        """Register a model whose blobs are there, by its manifest as a registry has it."""
         target = self._manifest_path(name)
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        _write_atomically(target, json.dumps(manifest).encode())
+        _write_atomically(target, manifest)
+
+    def has(self, name: Name) -> bool:
+        """Say whether a model of this name is registered."""
+        return os.path.isfile(self._manifest_path(name))
 
     def get(self, text: str) -> Model:
         """Return an installed model; raises ApiError 404 for any other name."""
@@ -250,10 +259,7 @@ class Store:
     def copy(self, source: str, destination: Name) -> None:
         """Give a model a second name."""
         with open(self._manifest_path(self.get(source).name), "rb") as file:
-            data = file.read()
-        target = self._manifest_path(destination)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        _write_atomically(target, data)
+            self.install(destination, file.read())
 
     def delete(self, text: str) -> Model:
         """Remove a model, and the blobs that no other model uses. Returns what it was."""

@@ -31,7 +31,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 model: {description: "Name, digest and bytes as the server lists them.", type: dict, returned: when present}
-kind: {description: "C(model_unavailable) when the model cannot be had.", type: str, returned: on failure}
+kind: {description: "C(model_unavailable), or C(pull_broken) for one to repeat.", type: str, returned: on failure}
 """
 
 import http.client
@@ -50,6 +50,18 @@ SILENCE_S = 600
 
 class Unavailable(Exception):
     """The model cannot be had."""
+
+    kind = "model_unavailable"
+
+
+class Refused(Unavailable):
+    """We do not want it: no room, or another model than the pinned one."""
+
+
+class Broken(Unavailable):
+    """The pull broke off; what has come so far is kept, and a repeated one goes on from there."""
+
+    kind = "pull_broken"
 
 
 def main():
@@ -96,13 +108,19 @@ def main():
             pull(wanted, name, progress)
         now = listed(wanted["url"], name)
     except Unavailable as error:
-        module.fail_json(msg=str(error), kind="model_unavailable")
+        module.fail_json(msg=str(error), kind=error.kind)
     except (OSError, http.client.HTTPException, health.NoAnswer) as error:
         module.fail_json(msg="Ollama at %s broke off: %s" % (wanted["url"], error or type(error).__name__))
     finally:
         progress.close()
     if now is None:
         module.fail_json(msg="%s is not listed after the server reported success" % name, kind="model_unavailable")
+    if not matches(wanted, now):
+        module.fail_json(
+            msg="%s has another digest than the pinned one: %s, not %s"
+            % (name, bare(now["digest"]), bare(wanted["digest"])),
+            kind="model_unavailable",
+        )
     module.exit_json(changed=True, model=now, satisfied=True, diff=difference(found, name))
 
 
@@ -195,9 +213,11 @@ def pull(wanted, name, progress):
     except Unavailable as error:
         if "file does not exist" in str(error) or "not found" in str(error):
             raise Unavailable("the registry has no model %s (%s)" % (name, error))
-        raise Unavailable("cannot pull %s: %s" % (name, error))
+        if isinstance(error, Refused):
+            raise
+        raise Broken("the pull of %s broke off: %s" % (name, error))
     if not finished:
-        raise Unavailable("the pull of %s ended before it was complete; repeat it, and it goes on from there" % name)
+        raise Broken("the pull of %s ended before it was complete" % name)
 
 
 def room(wanted, name, need):
@@ -207,7 +227,7 @@ def room(wanted, name, need):
     usage = os.statvfs(folder)
     free = usage.f_bavail * usage.f_frsize
     if need > free:
-        raise Unavailable(
+        raise Refused(
             "%s does not fit on the disk: %d MiB are needed, %d MiB are free in %s"
             % (name, need >> 20, free >> 20, folder)
         )
