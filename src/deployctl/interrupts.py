@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
+from typing import Any
 
 _pending = False
 
 
 def install() -> None:
     """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; what is ignored (nohup) stays ignored."""
+    sys.unraisablehook = _unraisable
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
@@ -20,6 +23,12 @@ def check() -> None:
     if _pending:
         _pending = False
         raise KeyboardInterrupt
+
+
+def _unraisable(unraisable: Any) -> None:
+    """Keep quiet about a swallowed Ctrl-C: ``check`` raises it again, and nobody wants its traceback on the screen."""
+    if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
 
 
 def _handle(number: int, frame: object) -> None:

@@ -41,6 +41,12 @@ def reboot(host: LabHost, child: "subprocess.Popen[str]") -> None:
     host.reboot()
 
 
+def unplug(host: LabHost, child: "subprocess.Popen[str]") -> None:
+    """Nobody says good-bye: packets go nowhere from now on."""
+    del child
+    host.run("ip link set host0 down")
+
+
 UNPACKED = "usr/local/lib/.ollama-new-*/*"
 SENDING, BLOBS = "home/deploy/.cache/deployctl/uploads/*", "usr/share/ollama/.ollama/models/blobs/*partial*"
 # Where a cut falls: the line that the command prints as it comes to a step; or that, and then a file that shows up.
@@ -72,6 +78,9 @@ BRIEFLY: tuple[tuple[str, How], ...] = (
     (f"Make the model available: {BLOBS}", kill),
 )
 
+UNPLUGGED = tuple((step, unplug) for step in (f"Install the archive: {SENDING}", f"Make the model available: {BLOBS}"))
+WAYS: tuple[How, ...] = (kill, ctrl_c, cut_ssh, reboot)
+
 
 def judge(how: How, code: int, said: str, site: Any) -> None:
     """Hold a run that was cut off to what it promises: its exit code, its words, the lock on the host."""
@@ -96,10 +105,8 @@ def whole_way(step: str, how: How) -> bool:
 
 @pytest.mark.parametrize(
     "cuts",
-    [[(step, how) for step in STEPS if whole_way(step, how)] for how in (kill, ctrl_c, cut_ssh, reboot)]
-    if WHOLE
-    else [BRIEFLY],
-    ids=["kill", "ctrl-c", "ssh", "reboot"] if WHOLE else ["briefly"],
+    [*([(step, how) for step in STEPS if whole_way(step, how)] for how in WAYS), UNPLUGGED] if WHOLE else [BRIEFLY],
+    ids=["kill", "ctrl-c", "ssh", "reboot", "unplugged"] if WHOLE else ["briefly"],
 )
 def test_cut_off_at_any_step_the_same_command_again_reaches_a_serving_model(
     cuts: list[tuple[str, How]], shell: Any, site_of: Callable[..., Any], lab_base: Path, lab_key: Path
@@ -110,6 +117,9 @@ def test_cut_off_at_any_step_the_same_command_again_reaches_a_serving_model(
             code, said = site.cut(step, lambda child, how=how: how(host, child))
             if how is cut_ssh:
                 host.start_sshd()
+            if how is unplug:
+                host.run("ip link set host0 up")
+                host.wait_for_ssh()
             judge(how, code, said, site)
             assert shell.leftovers() == [], step
         done = site.run()

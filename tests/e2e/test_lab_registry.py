@@ -47,7 +47,9 @@ def registry(host: LabHost, cache_dir: Path, tmp_path_factory: pytest.TempPathFa
 def site(site_of: Callable[..., Any], host: LabHost, registry: Store, cache_dir: Path) -> Any:
     """Provisions the model of the registry, with the embedded engine as if it were a release of Ollama."""
     words = ("--ollama-archive", str(archive.build_archive(cache_dir)), "--registry", registry.address)
-    return site_of(host, *words, model=f"{registry.netloc}/library/gemma3:270m")
+    made = site_of(host, *words, model=f"{registry.netloc}/library/gemma3:270m")
+    made.shell.env.pop("DEPLOYCTL_OFFLINE")  # the one registry that a test may ask is its own
+    return made
 
 
 def test_a_pull_that_is_cut_goes_on_where_it_stopped_and_the_digest_is_told(site: Any, registry: Store) -> None:
