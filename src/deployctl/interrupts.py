@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _pending = False
@@ -11,7 +13,7 @@ _pending = False
 
 def install() -> None:
     """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; what is ignored (nohup) stays ignored."""
-    sys.unraisablehook = _unraisable
+    sys.unraisablehook = partial(_unraisable, sys.unraisablehook)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _handle)
@@ -25,10 +27,10 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
-def _unraisable(unraisable: Any) -> None:
+def _unraisable(otherwise: Callable[[Any], object], unraisable: Any) -> None:
     """Keep quiet about a swallowed Ctrl-C: ``check`` raises it again, and nobody wants its traceback on the screen."""
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(unraisable)
+        otherwise(unraisable)
 
 
 def _handle(number: int, frame: object) -> None:
