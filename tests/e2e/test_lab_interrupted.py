@@ -73,9 +73,7 @@ STEPS = (
 BRIEFLY: tuple[tuple[str, How], ...] = (
     (f"Install the archive: {UNPACKED}", kill),
     ("Write the settings as a drop-in", ctrl_c),
-    ("Run Ollama with these settings", reboot),
-    (f"Make the model available: {SENDING}", cut_ssh),
-    (f"Make the model available: {BLOBS}", kill),
+    (f"Make the model available: {SENDING}", reboot),
 )
 
 UNPLUGGED = tuple((step, unplug) for step in (f"Install the archive: {SENDING}", f"Make the model available: {BLOBS}"))
