@@ -40,8 +40,11 @@ class Checked:
 def check_host(wanted: Wanted, *, project: Project, place: Place, emit: Emit) -> Checked:
     """Connect and judge; raises HostError of the kind that tells why a host cannot be reached."""
     catalog = load_catalog(project)
-    plan = catalog.plan(wanted.plan) if wanted.plan else None
+    if wanted.plan:
+        catalog.plan(wanted.plan)  # a name that is wrong is told before anybody is contacted
     with reach(wanted, catalog, place, emit, root=False) as reached:
+        sold = wanted.plan or (reached.entry.plan if reached.entry else None)
+        plan = catalog.plan(sold) if sold else None
         facts, target = reached.facts, reached.target
         found = found_of(facts) | {"host key": reached.session.fingerprint}
         if target.via is not None:

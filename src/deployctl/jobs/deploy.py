@@ -14,6 +14,7 @@ from deployctl.catalog.plans import Plan
 from deployctl.errors import ProvisionError, UsageError
 from deployctl.events import Emit, Warned, step
 from deployctl.hosts.facts import HostFacts
+from deployctl.hosts.gpus import too_old
 from deployctl.hosts.tunnel import Tunnel, open_tunnel
 from deployctl.jobs.facts import ask_host
 from deployctl.jobs.guard import guarded
@@ -243,6 +244,7 @@ def _deploy(
             log=log,
             emit=emit,
             reboot=wanted.allow_reboot,
+            anyway=bool(order.plan.gpus) and bool(reached.facts.gpu_problem or too_old(reached.facts.gpus)),
         )
         current.detail = f"{play.ok} tasks, {play.changed} changed"
         if not play.changed:
