@@ -20,6 +20,7 @@ PACKAGES = (
     "openssh-server",
     "passwd",
     "procps",
+    "prometheus-node-exporter",
     "python3",
     "sudo",
     "systemd",
@@ -27,7 +28,7 @@ PACKAGES = (
     "zstd",
 )
 TOOLS = ("ip", "lxcfs", "mkfs.ext4", "mmdebstrap", "mount", "nsenter", "ssh", "ssh-keygen", "systemd-nspawn", "unshare")
-RECIPE = 2  # raise it when ``_finish`` changes, so that old roots are not used
+RECIPE = 3  # raise it when ``_finish`` changes, so that old roots are not used
 
 
 def obstacle() -> str | None:
@@ -86,8 +87,9 @@ def _finish(root: Path) -> None:
     # Without a name server the resolver asks loopback, where nothing listens: look-ups fail at once.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
     (root / "etc/resolv.conf").write_text("# no name server in the lab\n")
-    # Installed for the gateway's tests, and off as on any host that has no gateway.
-    (root / "etc/systemd/system/multi-user.target.wants/caddy.service").unlink(missing_ok=True)
+    # Installed for the tests of the roles gateway and telemetry, and off as on any host that has neither.
+    for unit in ("caddy", "prometheus-node-exporter"):
+        (root / f"etc/systemd/system/multi-user.target.wants/{unit}.service").unlink(missing_ok=True)
     for unit in ("apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer", "e2scrub_all.timer"):
         mask = root / "etc/systemd/system" / unit
         mask.unlink(missing_ok=True)
