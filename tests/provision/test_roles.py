@@ -92,7 +92,7 @@ def test_ansible_documents_our_modules(ansible, root, module):
     assert f"MODULE deployctl.ollama.{module}" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("playbook", ["provision.yml", "teardown.yml", "loadgen.yml"])
+@pytest.mark.parametrize("playbook", ["provision.yml", "teardown.yml", "loadgen.yml", "gateway.yml", "telemetry.yml"])
 def test_the_playbooks_parse_from_any_directory(ansible, root, playbook):
     done = ansible("ansible-playbook", "--syntax-check", "-i", "box,", root / "playbooks" / playbook)
     assert done.returncode == 0, done.stderr
