@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.e2e,
     pytest.mark.engine,
     pytest.mark.lab,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),  # a dozen commands, one after the other
     pytest.mark.skipif(not os.environ.get("DEPLOYCTL_TEST_MATRIX"), reason="make test-matrix runs it"),
 ]
 
