@@ -38,7 +38,7 @@ def cut_ssh(host: LabHost, child: "subprocess.Popen[str]") -> None:
 
 def reboot(host: LabHost, child: "subprocess.Popen[str]") -> None:
     del child
-    host.reboot()
+    host.reboot(abruptly=True)
 
 
 def unplug(host: LabHost, child: "subprocess.Popen[str]") -> None:
@@ -93,6 +93,7 @@ def judge(how: How, code: int, said: str, site: Any) -> None:
         assert code == 3, said
         errors = [line for line in said.splitlines() if line.startswith("error:")]
         assert len(errors) == 1, said
+        assert not errors[0].rstrip().endswith(":"), "it says why"
         assert said.splitlines()[-1].startswith("  try: "), said
 
 

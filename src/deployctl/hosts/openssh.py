@@ -99,4 +99,4 @@ def explain(target: Target, problem: str, what: str) -> HostError:
         return AuthenticationFailed(f"{what}: {line}", hint=hint)
     if "administratively prohibited" in lower:
         return HostUnreachable(f"{what}: {line}", hint="set `AllowTcpForwarding local` in the host's sshd_config")
-    return HostUnreachable(f"{what}: {line}", hint=hint)
+    return HostUnreachable(f"{what}: {line or 'no answer any more'}", hint=hint)

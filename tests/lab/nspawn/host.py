@@ -124,10 +124,10 @@ class LabHost:
         self.run("systemctl start ssh")
         self.wait_for_ssh()
 
-    def reboot(self, timeout: float = 60) -> None:
-        """Reboot the host and wait until it serves again."""
+    def reboot(self, timeout: float = 60, *, abruptly: bool = False) -> None:
+        """Reboot the host and wait until it serves again; ``abruptly``: nothing in there gets to end its work."""
         before = self.leader()
-        self.run("systemctl reboot", check=False)
+        self.run("systemctl reboot -ff" if abruptly else "systemctl reboot", check=False)
         _wait(lambda: self._leader_or_none() not in {before, None}, timeout, f"{self.name} did not reboot")
         self.wait_until_up(timeout)
 
