@@ -183,7 +183,7 @@ def _probe(wanted: Wanted, order: Order, fit: Fit, reached: Reached, emit: Emit)
             workload, slo = order.question.workload, order.question.slo
             one = predict_fit(found.sharpened(order.plan), fit, workload, slo)
             low, high = one.decode_tok_s / one.band, one.decode_tok_s * one.band
-            current.detail += f": {format_rate(low)}–{format_rate(high)} tokens/s expected"
+            current.detail += f": expect {format_rate(low)}–{format_rate(high)} tokens/s"
     sold, there = order.plan.memory_bandwidth_gb_s, found.memory_bandwidth_gb_s
     if sold and there and there < 0.8 * sold:
         emit(Warned(f"this host reads memory at {there:.1f} GB/s, the plan says {sold:g}: expect less speed"))
