@@ -91,7 +91,7 @@ def setup(
 def leftovers(host: LabHost) -> str:
     """Processes of ours on the host that are still there after some seconds."""
     find = "pgrep -f '[d]eployctl.load|[l]ocust.*--worker'"
-    return host.run(f"for i in $(seq 50); do {find} >/dev/null || exit 0; sleep 0.1; done; {find}", check=False).stdout
+    return host.run(f"for i in $(seq 150); do {find} >/dev/null || exit 0; sleep 0.1; done; {find}", check=False).stdout
 
 
 def probe(driver: LocustDriver, users: int, requests: int) -> Any:

@@ -244,6 +244,27 @@ def test_nothing_is_left_after_leaving(tmp_path: Path, command: str) -> None:
     assert not running(pid)
 
 
+def test_a_client_that_goes_ends_its_command_under_nohup_too(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; whatever is started inherits it
+    try:
+        with SandboxHost(tmp_path / "box") as host:
+            argv = [
+                "ssh",
+                *options(host.target),
+                f"{host.target.user}@{host.target.address}",
+                "echo $$; exec sleep 4321",
+            ]
+            client = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+            assert client.stdout is not None
+            pid = int(client.stdout.readline())
+            assert running(pid)
+            client.kill()
+            client.communicate()
+            assert eventually(lambda: not running(pid))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 _PARENT = """
 import sys, time
 from pathlib import Path

@@ -151,7 +151,8 @@ def document(index: Index, run_id: str) -> bytes | None:
 def digests(index: Index) -> dict[str, str]:
     """Return the digest of every run's record, as it was when it was imported."""
     with transaction(index.engine) as connection:
-        return dict(connection.execute(sa.select(runs.c.run_id, runs.c.digest)).tuples().all())
+        found = connection.execute(sa.select(runs.c.run_id, runs.c.digest))
+        return {run_id: digest for run_id, digest in found}  # noqa: C416
 
 
 def night_summaries(index: Index, *, limit: int = 30) -> list[dict[str, Any]]:
