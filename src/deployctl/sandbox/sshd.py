@@ -301,8 +301,8 @@ def main(root: Path) -> None:
         (root / folder).mkdir(mode=0o700, exist_ok=True)
     logging.basicConfig(filename=root / "sshd.log", level=logging.INFO, format="%(asctime)s %(message)s")
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
-    # Under nohup SIGHUP comes ignored, and every command would inherit that: hanging up on it would end nothing. A handler
-    # is not inherited.
+    # Under nohup SIGHUP comes ignored, and every command would inherit that: hanging up on it would end nothing. A
+    # handler is not inherited.
     signal.signal(signal.SIGHUP, lambda *_: None)
     os.umask(0o022)  # as on a real host; the root itself is closed to others
     os.chdir(root / "home")  # relative paths of SFTP start here
