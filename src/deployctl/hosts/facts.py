@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from deployctl.errors import HostError
 from deployctl.hosts.gpus import GpuFacts as GpuFacts
 from deployctl.hosts.gpus import gpu_problem, read_gpus
+from deployctl.resources import shipped_root
 from deployctl.units import KIB
 
 if TYPE_CHECKING:
@@ -95,8 +96,10 @@ def gather(session: Session, *, timeout: float = 30) -> HostFacts:
 
 @cache
 def script() -> str:
-    """Return the fact script."""
-    return resources.files("deployctl.hosts").joinpath("facts.sh").read_text(encoding="utf-8")
+    """Return the fact script; what it asks of GPUs is a file that the role `bootstrap` has, too."""
+    text = resources.files("deployctl.hosts").joinpath("facts.sh").read_text(encoding="utf-8")
+    gpus = (shipped_root() / "playbooks" / "roles" / "bootstrap" / "files" / "gpu.sh").read_text(encoding="utf-8")
+    return text.replace("# @gpu.sh\n", gpus)
 
 
 def read(text: str, *, now: float | None = None) -> HostFacts:

@@ -4,6 +4,7 @@ LC_ALL=C; export LC_ALL
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export PATH
 end=$(($(date +%s) + WAIT_S))
 have() { command -v "$1" >/dev/null 2>&1; }
+say() { printf '%s=%s\n' "$1" "$2"; }
 # An installation of ours that is cut off leaves commands that run and packages that are not configured: it is noted.
 begun=/var/lib/deployctl/installing
 over() { rm -f "$begun"; rmdir "${begun%/*}" 2>/dev/null; }

@@ -1,4 +1,3 @@
-say() { printf '%s=%s\n' "$1" "$2"; }
 # GPUs: what sits on the bus, then what a driver says of it.
 for device in /sys/bus/pci/devices/*; do
   [ -r "$device/class" ] && read -r class <"$device/class" || continue
@@ -31,4 +30,4 @@ for card in /sys/class/drm/card*; do
   version=$(cat /sys/module/amdgpu/version 2>/dev/null)
   say amd "${address##*/}, $(cat "$card/device/mem_info_vram_total"), $version, $name"
 done
-exit 0
+true
