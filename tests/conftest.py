@@ -22,6 +22,14 @@ sys.path[:0] = [str(ROOT / "tests" / "lab"), str(ROOT / "tests" / "hosts")]
 pytest_plugins = ["nspawn.fixtures", "loopback.sshd"]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave what is marked ``matrix`` to make test-matrix."""
+    if not os.environ.get("DEPLOYCTL_TEST_MATRIX"):
+        for item in items:
+            if item.get_closest_marker("matrix"):
+                item.add_marker(pytest.mark.skip(reason="make test-matrix runs it"))
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The source tree."""

@@ -132,7 +132,7 @@ def test_cut_off_at_any_step_the_same_command_again_reaches_a_serving_model(
         assert "ansible" not in left
 
 
-@pytest.mark.skipif(not WHOLE, reason="make test-matrix runs it")
+@pytest.mark.matrix
 def test_an_upgrade_that_is_killed_at_any_step_goes_on_serving(
     shell: Any, site_of: Callable[..., Any], lab_base: Path, lab_key: Path, cache_dir: Path, wait_for: Any
 ) -> None:

@@ -167,7 +167,7 @@ def test_two_runs_at_once_do_not_meet_on_the_host(shell: Any, lab_host: HostFact
     assert "nothing" not in out
 
 
-@pytest.mark.skipif(not WHOLE, reason="make test-matrix runs it")
+@pytest.mark.matrix
 @pytest.mark.timeout(1200)
 def test_a_fleet_is_worked_on_at_once_and_one_dead_host_stops_no_other(
     shell: Any, lab_host: HostFactory, tmp_path: Path

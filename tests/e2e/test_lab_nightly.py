@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.lab,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not os.environ.get("DEPLOYCTL_TEST_MATRIX"), reason="make test-matrix runs it"),
+    pytest.mark.matrix,
 ]
 
 NIGHTLY = """

@@ -1,6 +1,5 @@
 """A host that pulls its model from a registry on its network: cut in the middle, pinned, a tag that is not there."""
 
-import os
 import re
 import shutil
 import time
@@ -93,7 +92,7 @@ def test_a_tag_that_the_registry_lacks_is_refused_before_the_host_is_touched(sit
     assert "✓ host" not in answer.err
 
 
-@pytest.mark.skipif(not os.environ.get("DEPLOYCTL_TEST_MATRIX"), reason="make test-matrix runs it")
+@pytest.mark.matrix
 def test_a_tag_that_is_gone_and_one_that_has_moved_from_the_pinned_digest_are_named(
     site: Any, registry: Store, host: LabHost, cache_dir: Path, tmp_path: Path
 ) -> None:

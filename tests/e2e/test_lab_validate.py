@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ pytestmark = [
     pytest.mark.engine,
     pytest.mark.lab,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not os.environ.get("DEPLOYCTL_TEST_MATRIX"), reason="make test-matrix runs it"),
+    pytest.mark.matrix,
 ]
 
 PROMISES = {

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ from deployctl.resources import Project
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(not os.environ.get("DEPLOYCTL_TEST_MATRIX"), reason="make test-matrix runs it"),
+    pytest.mark.matrix,
 ]
 
 KERNEL = "6.12.57+deb13-amd64"
