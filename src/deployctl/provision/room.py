@@ -9,10 +9,11 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from deployctl.errors import ModelUnavailable, ProvisionError
 from deployctl.provision.settings import Source
-from deployctl.sizing.registry import Name
+from deployctl.sizing.registry import DEFAULT, Name
 from deployctl.units import format_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from deployctl.provision.deploy import ModelFiles
 
 UNPACKED_FACTOR = 3  # as the module install reckons
-OFFICIAL = "registry.ollama.ai"
 
 # One line for each folder: its disk, and what is free there. Then what of the work is done already.
 _SCRIPT = r"""
@@ -30,7 +30,7 @@ look() {
   df -Pk "$at" | awk -v name="$1" 'NR == 2 { printf "disk %s %.0f %s\n", name, $4 * 1024, $6 }'
 }
 look uploads "$uploads"; look prefix "$prefix"; look models "$models"
-echo "sent $(cat "$uploads"/* 2>/dev/null | wc -c)"
+find "$uploads" -type f -exec stat -c %s {} + 2>/dev/null | awk '{ n += $1 } END { printf "sent %.0f\n", n }'
 grep -qsF "\"sha256\": \"$sha256\"" "$prefix/lib/ollama/.deployctl.json" && echo installed
 [ -f "$models/manifests/$manifest" ] && echo listed
 find "$models/blobs" -type f -size "${weights}c" 2>/dev/null | grep -qv partial && echo stored
@@ -99,7 +99,7 @@ def _look(session: Session, source: Source, model: ModelFiles, models_dir: str |
         "prefix": f"{home}/.local" if rootless else "/usr/local",
         "models": models_dir or (f"{home}/.ollama/models" if rootless else "/usr/share/ollama/.ollama/models"),
         "sha256": source.sha256 or "?",
-        "manifest": f"{name.registry or OFFICIAL}/{name.namespace}/{name.model}/{name.tag}",
+        "manifest": f"{name.registry or urlsplit(DEFAULT).netloc}/{name.namespace}/{name.model}/{name.tag}",
         "weights": str(model.bytes),
     }
     script = "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items()) + _SCRIPT
